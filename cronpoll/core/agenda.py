@@ -1,0 +1,135 @@
+"""Which names need a look at which time. An index, not a judge: it may name a task too often, never too rarely.
+
+Tasks are grouped by schedule (expression, zone, fold rule). A heap holds one entry per *distinct* schedule, so a million
+tasks on a thousand expressions cost a thousand computations, and a poll costs what is due, not what is registered. Each
+group keeps the due instants on both sides of now; between them, "the latest due instant" is a comparison.
+
+Delays (retries, quarantine) are on the elapsed clock and per task: a second heap, entries of which may be stale. Looking
+at a task for which nothing is owed is harmless, so entries are never searched for and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from cronpoll.core.cron import Schedule
+from cronpoll.core.model import MICROSECOND
+from cronpoll.core.zones import Gap, Zone, second_of
+
+
+class Group:
+    """The tasks of one schedule, in order of registration, and the due instants around now: the last two and the next."""
+
+    __slots__ = ("earlier_due", "members", "next_due", "previous_due", "schedule")
+
+    def __init__(self, schedule: Schedule, now: datetime) -> None:
+        self.schedule = schedule
+        self.members: dict[str, None] = {}
+        self.place(now)
+
+    def place(self, now: datetime) -> None:
+        self.previous_due = self.schedule.previous_at_or_before(now)
+        self.earlier_due = self._before(self.previous_due)
+        self.next_due = self.schedule.next_after(now)
+
+    def _before(self, due: datetime | None) -> datetime | None:
+        return None if due is None else self.schedule.previous_at_or_before(due - MICROSECOND)
+
+    def advance(self, now: datetime) -> None:
+        """Move on to `now`, which is at or after `next_due`."""
+        passed = self.next_due
+        if passed is None:
+            return
+        following = self.schedule.next_after(passed)
+        if following is not None and following <= now:
+            self.place(now)
+        else:
+            self.earlier_due, self.previous_due, self.next_due = self.previous_due, passed, following
+
+    def latest_due(self, now: datetime) -> datetime | None:
+        previous = self.previous_due
+        if previous is not None and previous <= now and (self.next_due is None or now < self.next_due):
+            return previous
+        return self.schedule.previous_at_or_before(now)
+
+    def due_before(self, due: datetime) -> datetime | None:
+        """The due instant before `due`, which is one itself."""
+        return self.earlier_due if due == self.previous_due else self._before(due)
+
+
+class Agenda:
+    """All groups, and all delays."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Schedule, Group] = {}
+        self._due: list[tuple[datetime, int, Group]] = []
+        self._delays: list[tuple[float, int, str]] = []
+        self._gaps: dict[Zone, Gap | None] = {}
+        self._order = count()
+
+    def add(self, name: str, schedule: Schedule, now: datetime) -> Group:
+        group = self._groups.get(schedule)
+        if group is None:
+            group = self._groups[schedule] = Group(schedule, now)
+            self._push(group)
+            zone = schedule.zone
+            if zone not in self._gaps:
+                self._gaps[zone] = zone.next_gap(second_of(now))
+        group.members[name] = None
+        return group
+
+    def remove(self, name: str, group: Group) -> None:
+        group.members.pop(name, None)
+        if not group.members:
+            self._groups.pop(group.schedule, None)  # its heap entry finds it empty and goes, too
+
+    def delay(self, name: str, until: float) -> None:
+        heappush(self._delays, (until, next(self._order), name))
+
+    def take_due(self, now: datetime) -> Iterator[str]:
+        """The names whose schedule has come round since the last look."""
+        due = self._due
+        while due and due[0][0] <= now:
+            group = heappop(due)[2]
+            if group.members:
+                yield from group.members
+                group.advance(now)
+                self._push(group)
+
+    def take_delayed(self, elapsed: float) -> Iterator[str]:
+        """The names for which a delay has run out since the last look."""
+        delays = self._delays
+        while delays and delays[0][0] <= elapsed:
+            yield heappop(delays)[2]
+
+    def take_gaps(self, now: datetime) -> Iterator[tuple[Group, Gap]]:
+        """The groups whose wall clock was put forward since the last look, with the gap."""
+        second = second_of(now)
+        for zone, gap in self._gaps.items():
+            if gap is not None and gap.at <= second:
+                yield from ((group, gap) for group in list(self._groups.values()) if group.schedule.zone is zone)
+                self._gaps[zone] = zone.next_gap(second)
+
+    def replace_all(self, now: datetime) -> None:
+        """Place every group anew: the wall clock was set, and instants passed once may lie ahead again."""
+        for group in self._groups.values():
+            group.place(now)
+        self._due = [
+            (group.next_due, next(self._order), group) for group in self._groups.values() if group.next_due is not None
+        ]
+        heapify(self._due)
+        self._gaps = {zone: zone.next_gap(second_of(now)) for zone in self._gaps}
+
+    def next_due(self) -> datetime | None:
+        """The next instant at which `take_due` yields something (or at which an emptied group is cleared away)."""
+        return self._due[0][0] if self._due else None
+
+    def next_delay(self) -> float | None:
+        return self._delays[0][0] if self._delays else None
+
+    def _push(self, group: Group) -> None:
+        if group.next_due is not None:
+            heappush(self._due, (group.next_due, next(self._order), group))

@@ -1,0 +1,375 @@
+"""The cron language: text to schedule, and the three questions one can ask it.
+
+Grammar (POSIX, nothing added):
+
+    expression = five fields, separated by blanks (space, tab): minute hour day month weekday
+    field      = "*" | element { "," element }
+    element    = number | number "-" number          ASCII digits, start <= end, values in range
+
+A field that is written other than `*` is a restriction, `1-31` too. When day and weekday are both restricted, either
+suffices.
+
+How the search works. A day is a mask of 1440 bits, one per minute; a month is a mask of 31 bits, one per day, and there
+are only seven of those for an expression, because all that a month adds is the weekday of its first day (and its
+length). So "the next minute" is: the next set bit of today's mask, else the first minute of the next set bit of this
+month's mask, else the same for the next month in the month mask. It costs a few integer operations per month visited
+and never looks at days or minutes that do not match. This is pure calendar, on the wall clock.
+
+Civil time enters around it: the answer holds as long as it lies in the current stretch of constant offset (`zones`).
+If it lies behind it, the search goes on from the beginning of the next stretch. Skipped minutes are in no stretch and so
+are never found; repeated ones are in two and found twice, unless the fold rule is `"first"`, where the part of a stretch
+that repeats earlier wall time is left out.
+
+The search is bounded: 40 years, which is five times the longest distance between two 29ths of February.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from cronpoll.core.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError, abbreviate
+from cronpoll.core.zones import EPOCH, FIRST_SECOND, LAST_SECOND, Gap, Zone, second_of, zone_of
+
+SEARCH_YEARS: Final = 40
+
+_SPAN: Final = SEARCH_YEARS * 366 * 86_400
+_DAY: Final = 86_400
+_TWO_DAYS: Final = 2 * _DAY  # more than any two offsets differ, so a jump by it cannot overshoot
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_LAST_YEAR: Final = 9989
+
+_FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
+_LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MONTH: Final = (0, *(((1 << n) - 1) << 1 for n in _LENGTHS))
+"""Bits 1..n of each month of a common year, by month number."""
+_LEAP_FEBRUARY: Final = ((1 << 29) - 1) << 1
+_ALL_DAYS: Final = ((1 << 31) - 1) << 1
+
+
+class CronExpression:
+    """A parsed expression. Equal texts share one value; use `parse` to obtain it."""
+
+    __slots__ = (
+        "__weakref__",
+        "_days",
+        "_first_minute",
+        "_first_month",
+        "_last_minute",
+        "_minutes",
+        "_months",
+        "text",
+    )
+
+    def __init__(self, text: str, minutes: int, days: tuple[int, ...], months: int) -> None:
+        self.text = text
+        self._minutes = minutes
+        self._first_minute = (minutes & -minutes).bit_length() - 1
+        self._last_minute = minutes.bit_length() - 1
+        self._days = days
+        self._months = months
+        self._first_month = (months & -months).bit_length() - 1
+
+    def __repr__(self) -> str:
+        return f"CronExpression({abbreviate(self.text)!r})"
+
+    # The wall calendar: minutes since 1970-01-01 00:00 on the wall clock. No zone, no instants.
+
+    def on_wall(self, minute: int) -> bool:
+        """Whether this wall minute is in the schedule."""
+        day, of_day = divmod(minute, 1440)
+        if not self._minutes >> of_day & 1:
+            return False
+        there = date.fromordinal(day + _EPOCH_ORDINAL)
+        month, of_month = there.month, there.day
+        # 1970-01-01 was a Thursday, 4 in cron's count; hence the weekday of the month's first day.
+        first = (day + 5 - of_month) % 7
+        return bool(self._months >> month & 1 and self._days[first] >> of_month & 1)
+
+    def next_on_wall(self, minute: int) -> int | None:
+        """The first wall minute at or after this one, if there is one within the bound."""
+        day, of_day = divmod(minute, 1440)
+        there = date.fromordinal(day + _EPOCH_ORDINAL)
+        year, month, of_month = there.year, there.month, there.day
+        months = self._months
+        if months >> month & 1:
+            mask = self._days[(day + 5 - of_month) % 7] & (_MONTH[month] if month != 2 else _february(year))
+            if mask >> of_month & 1:
+                rest = self._minutes >> of_day
+                if rest:
+                    return minute + (rest & -rest).bit_length() - 1
+            rest = mask >> (of_month + 1)
+            if rest:
+                return (day + (rest & -rest).bit_length()) * 1440 + self._first_minute
+        last_year = min(year + SEARCH_YEARS, _LAST_YEAR)
+        while True:
+            rest = months >> (month + 1)
+            if rest:
+                month += (rest & -rest).bit_length()
+            else:
+                year, month = year + 1, self._first_month
+                if year > last_year:
+                    return None
+            start = date(year, month, 1).toordinal() - _EPOCH_ORDINAL
+            mask = self._days[(start + 4) % 7] & (_MONTH[month] if month != 2 else _february(year))
+            if mask:
+                return (start + (mask & -mask).bit_length() - 2) * 1440 + self._first_minute
+
+    def previous_on_wall(self, minute: int) -> int | None:
+        """The last wall minute at or before this one, if there is one within the bound."""
+        day, of_day = divmod(minute, 1440)
+        there = date.fromordinal(day + _EPOCH_ORDINAL)
+        year, month, of_month = there.year, there.month, there.day
+        months = self._months
+        if months >> month & 1:
+            mask = self._days[(day + 5 - of_month) % 7] & (_MONTH[month] if month != 2 else _february(year))
+            if mask >> of_month & 1:
+                rest = self._minutes & ((2 << of_day) - 1)
+                if rest:
+                    return day * 1440 + rest.bit_length() - 1
+            rest = mask & ((1 << of_month) - 1)
+            if rest:
+                return (day - of_month + rest.bit_length() - 1) * 1440 + self._last_minute
+        first_year = max(year - SEARCH_YEARS, 1900)
+        while True:
+            rest = months & ((1 << month) - 1)
+            if rest:
+                month = rest.bit_length() - 1
+            else:
+                year, month = year - 1, months.bit_length() - 1
+                if year < first_year:
+                    return None
+            start = date(year, month, 1).toordinal() - _EPOCH_ORDINAL
+            mask = self._days[(start + 4) % 7] & (_MONTH[month] if month != 2 else _february(year))
+            if mask:
+                return (start + mask.bit_length() - 2) * 1440 + self._last_minute
+
+    # Instants. `zone` is any tzinfo; `repeated_hour` is the fold rule, "both" or "first".
+
+    def matches(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> bool:
+        """Whether the minute that contains `instant` is due in `zone`."""
+        return Schedule(self, zone_of(zone), repeated_hour == "first").matches(instant)
+
+    def next_after(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
+        """The first due instant strictly later than `instant`, in UTC."""
+        found = Schedule(self, zone_of(zone), repeated_hour == "first").next_after(instant)
+        if found is None:
+            raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("after")))
+        return found
+
+    def previous_at_or_before(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
+        """The last due instant not later than `instant`, in UTC."""
+        found = Schedule(self, zone_of(zone), repeated_hour == "first").previous_at_or_before(instant)
+        if found is None:
+            raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("before")))
+        return found
+
+
+_OUT_OF_REACH: Final = f"no occurrence within {SEARCH_YEARS} years {{}} that time, in the years 1900 to {_LAST_YEAR}"
+
+
+class Schedule(NamedTuple):
+    """An expression on the wall clock of a zone under a fold rule: the set of due instants. A value, usable as a key."""
+
+    expression: CronExpression
+    zone: Zone
+    first_only: bool
+
+    def matches(self, instant: datetime) -> bool:
+        second = second_of(instant)
+        if not FIRST_SECOND <= second < LAST_SECOND:
+            return False
+        stretch = self.zone.stretch_at(second)
+        minute = (second + stretch.offset) // 60
+        if self.first_only and minute * 60 < stretch.repeats_until:
+            return False
+        return self.expression.on_wall(minute)
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        since = instant - EPOCH
+        here = since.days * 86_400 + since.seconds + 1
+        limit = here + _SPAN
+        expression, zone, first_only = self
+        while here < limit and FIRST_SECOND <= here < LAST_SECOND:
+            stretch = zone.recent
+            if not stretch.start <= here < stretch.end:
+                stretch = zone.stretch_at(here)
+            offset = stretch.offset
+            begin = here + offset
+            if first_only and begin < stretch.repeats_until:
+                begin = stretch.repeats_until
+            begin = -(-begin // 60)
+            found = expression.next_on_wall(begin)
+            if found is None:
+                return None
+            second = found * 60 - offset
+            if second < stretch.end:
+                return EPOCH + timedelta(0, second)
+            # Nothing on the wall between begin and found. If the next stretch does not turn the wall clock back behind
+            # begin, everything up to shortly before found can be leapt over, years of stretches included.
+            here = stretch.end
+            if here >= LAST_SECOND:
+                return None
+            begin *= 60
+            if here + offset - _TWO_DAYS >= begin or here + zone.stretch_at(here).offset >= begin:
+                if second >= LAST_SECOND:
+                    return None
+                there = zone.stretch_at(second)
+                second = found * 60 - there.offset
+                if there.start + _TWO_DAYS <= second < there.end:
+                    # So far behind the change that this wall time can be neither skipped nor repeated.
+                    return EPOCH + timedelta(0, second)
+                here = max(here, found * 60 - _TWO_DAYS)
+        return None
+
+    def previous_at_or_before(self, instant: datetime) -> datetime | None:
+        since = instant - EPOCH
+        here = since.days * 86_400 + since.seconds
+        limit = here - _SPAN
+        expression, zone, first_only = self
+        while here > limit and FIRST_SECOND <= here < LAST_SECOND:
+            stretch = zone.recent
+            if not stretch.start <= here < stretch.end:
+                stretch = zone.stretch_at(here)
+            offset = stretch.offset
+            end = (here + offset) // 60
+            found = expression.previous_on_wall(end)
+            if found is None:
+                return None
+            second = found * 60 - offset
+            if second >= stretch.start and not (first_only and found * 60 < stretch.repeats_until):
+                return EPOCH + timedelta(0, second)
+            # The mirror of the leap above: the stretch before may end at a later wall time than this one began with.
+            here = stretch.start - 1
+            if here >= FIRST_SECOND and here + zone.stretch_at(here).offset < (end + 1) * 60:
+                here = min(here, found * 60 + _TWO_DAYS)
+        return None
+
+    def lost_in(self, gap: Gap) -> tuple[int, int]:
+        """The wall minutes of this schedule that a gap swallows: the first one (0 if none) and how many."""
+        first = count = 0
+        minute = self.expression.next_on_wall(-(-gap.wall_start // 60))
+        while minute is not None and minute * 60 < gap.wall_end:
+            first = first or minute
+            count += 1
+            minute = self.expression.next_on_wall(minute + 1)
+        return first, count
+
+
+def _february(year: int) -> int:
+    return _LEAP_FEBRUARY if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else _MONTH[2]
+
+
+# -- parsing -----------------------------------------------------------------------------------------------------------
+
+_shared: WeakValueDictionary[str, CronExpression] = WeakValueDictionary()
+
+
+def parse(text: str) -> CronExpression:
+    """The expression of `text`, or `InvalidCronExpressionError` saying which field is wrong and why."""
+    known = _shared.get(text)
+    if known is not None:
+        return known
+    fields = text.replace("\t", " ").split(" ")
+    if len(fields) != 5 or "" in fields:
+        fields = [field for field in fields if field]
+        if len(fields) != 5:
+            raise InvalidCronExpressionError(text, "expression", _wrong_count(text, len(fields)))
+    try:
+        minute, hour, day, month, weekday = (
+            _short_field(i, field) if len(field) <= 64 else _field(i, field) for i, field in enumerate(fields)
+        )
+    except FieldParseError as cause:
+        raise InvalidCronExpressionError(text, cause.details["fieldName"], cause.reason) from cause
+    if fields[2] != "*" and fields[4] == "*" and not _day_can_come(day, month):
+        reason = f"names a day that never comes: none of its days ({fields[2]}) exists in month {fields[3]}"
+        raise InvalidCronExpressionError(text, "day", abbreviate(reason))
+    parsed = CronExpression(
+        text, _minutes(minute, hour), _days(day if fields[2] != "*" else 0, weekday if fields[4] != "*" else 0), month
+    )
+    return _shared.setdefault(text, parsed)
+
+
+def _day_can_come(days: int, months: int) -> bool:
+    longest = _LEAP_FEBRUARY if months == 1 << 2 else _MONTH[4] if not months & 0b1010110101010 else _ALL_DAYS
+    return bool(days & longest)
+
+
+@lru_cache(maxsize=4096)
+def _minutes(minutes: int, hours: int) -> int:
+    mask = 0
+    for hour in range(24):
+        if hours >> hour & 1:
+            mask |= minutes << (hour * 60)
+    return mask
+
+
+@lru_cache(maxsize=4096)
+def _days(days: int, weekdays: int) -> tuple[int, ...]:
+    """Seven month masks, by the weekday of the first day. Zero stands for `*`."""
+    if not weekdays:
+        return (days or _ALL_DAYS,) * 7
+    return tuple(
+        days | sum(1 << day for day in range(1, 32) if weekdays >> ((first + day - 1) % 7) & 1) for first in range(7)
+    )
+
+
+def _field(index: int, text: str) -> int:
+    name, low, high = _FIELDS[index]
+    if text == "*":
+        return ((1 << (high - low + 1)) - 1) << low
+    mask = 0
+    for element in text.split(","):
+        start_text, dash, end_text = element.partition("-")
+        start = _number(start_text, index, text, element)
+        end = _number(end_text, index, text, element) if dash else start
+        if start > end:
+            raise FieldParseError(
+                name, text, f'has the range "{abbreviate(element, 40)}", which starts after its end; split it in two'
+            )
+        mask |= ((1 << (end - start + 1)) - 1) << start
+    return mask
+
+
+_short_field = lru_cache(maxsize=8192)(_field)
+
+
+def _number(digits: str, index: int, text: str, element: str) -> int:
+    name, low, high = _FIELDS[index]
+    if not (digits.isascii() and digits.isdigit()):
+        raise FieldParseError(name, text, _not_a_number(digits, element, low, high))
+    # The digits are compared as text first: int() of thousands of digits is slow and, past a limit, an error of its own.
+    significant = digits.lstrip("0") or "0"
+    if len(significant) <= 2:
+        value = int(significant)
+        if low <= value <= high:
+            return value
+    if name == "weekday" and significant == "7":
+        raise FieldParseError(name, text, "has the value 7; Sunday is 0")
+    raise FieldParseError(name, text, f'has the value "{abbreviate(digits, 40)}", outside {low}-{high}')
+
+
+def _not_a_number(digits: str, element: str, low: int, high: int) -> str:
+    shown = abbreviate(element, 40)
+    expected = f"numbers from {low} to {high}, ranges of them, or * alone"
+    if element == "":
+        return f"has an empty list element; expected {expected}"
+    if "/" in element:
+        return f'uses a step ("{shown}"), which POSIX cron does not have; list the values'
+    if element == "*":
+        return f"has * inside a list; expected {expected}"
+    if any(token in element for token in "?#"):
+        return f'uses the Quartz token in "{shown}"; expected {expected}'
+    if digits == "":
+        return f'has the incomplete range or signed number "{shown}"; expected {expected}'
+    if digits.isalpha():
+        return f'has the name or token "{shown}"; expected {expected}'
+    return f'has "{shown}", which is not a decimal number; expected {expected}'
+
+
+def _wrong_count(text: str, count: int) -> str:
+    if text.lstrip(" \t").startswith("@"):
+        return "is a macro, which POSIX cron does not have; write the five fields"
+    return f"must have exactly 5 fields (minute hour day month weekday) separated by blanks, found {count}"

@@ -1,0 +1,356 @@
+"""The catalogue: everything that can happen, one frozen class each, with its level and its fields.
+
+The journal stores these, the log prints them, state is the fold of them. Names and required fields never change: others
+rely on them. A required field has no default and is always written, null included; a field with a default is optional and
+left out while it has it. On paper names are camelCase, instants RFC 3339 in UTC, durations milliseconds.
+
+`journaled` events change state or answer a question about the past; the rest are for the log only. `at` is the moment.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Final, Literal
+
+import msgspec
+
+from cronpoll.core.model import DEFAULT_OPTIONS, Options, TaskConfig, Trigger
+
+DEBUG: Final = 10
+INFO: Final = 20
+WARNING: Final = 30
+ERROR: Final = 40
+
+
+class Event(msgspec.Struct, frozen=True, tag=True, tag_field="event", rename="camel", omit_defaults=True):
+    level: ClassVar[int] = INFO
+    journaled: ClassVar[bool] = False
+
+    at: datetime
+
+
+# -- scheduler ---------------------------------------------------------------------------------------------------------
+
+
+class InstanceStarted(Event, frozen=True):
+    """A process took the state directory over. Everything up to the next one was recorded by it."""
+
+    level = DEBUG
+    journaled = True
+
+    scheduler_identifier: str
+    instance_id: str
+    host_zone: str
+
+
+class SchedulerInitializationStarted(Event, frozen=True):
+    level = DEBUG
+    total_registrations: int
+
+
+class SchedulerInitializationCompleted(Event, frozen=True):
+    level = DEBUG
+    total_registrations: int
+    scheduled_count: int
+    skipped_count: int
+
+
+class SchedulerInitializationFailed(Event, frozen=True):
+    level = ERROR
+    error: str
+    error_type: str
+
+
+class SchedulerReinitializationStarted(Event, frozen=True):
+    level = DEBUG
+
+
+class SchedulerReinitializationCompleted(Event, frozen=True):
+    level = DEBUG
+    added_count: int
+    preserved_count: int
+    overridden_count: int
+    orphaned_count: int
+
+
+class SchedulerStopRequested(Event, frozen=True):
+    pass
+
+
+class SchedulerStopped(Event, frozen=True):
+    """Orderly stop: nothing runs any more, nothing will be recorded by this instance."""
+
+    journaled = True
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+class TaskRunStarted(Event, frozen=True, gc=False):
+    journaled = True
+    task_name: str
+    scheduled_time: datetime
+    actual_time: datetime
+    run_id: str
+    trigger: Trigger
+    is_retry: bool = False
+
+
+class TaskRunCompleted(Event, frozen=True, gc=False):
+    journaled = True
+    task_name: str
+    duration: float
+    run_id: str
+    success: Literal[True]
+
+
+class TaskRunFailed(Event, frozen=True, gc=False):
+    level = WARNING
+    journaled = True
+    task_name: str
+    duration: float
+    run_id: str
+    success: Literal[False]
+    error: str
+    error_type: str
+    next_retry_at: datetime | None = None
+
+
+class TaskRunReplaced(Event, frozen=True, gc=False):
+    """Ended to make room for a later minute of the same task (`concurrency = "replace"`). Never retried."""
+
+    journaled = True
+    task_name: str
+    duration: float
+    run_id: str
+
+
+class TaskRunInterrupted(Event, frozen=True, gc=False):
+    """Cut off by the stop of the scheduler, or found open without a task to restart it for."""
+
+    level = WARNING
+    journaled = True
+    task_name: str
+    run_id: str
+    reason: str
+
+
+class TaskRetryStarted(Event, frozen=True, gc=False):
+    task_name: str
+    retry_count: int
+
+
+class TaskRetryPreempted(Event, frozen=True, gc=False):
+    journaled = True
+    task_name: str
+    reason: str
+
+
+class TaskMissed(Event, frozen=True, gc=False):
+    """Due minutes that get no start of their own: first to last in one record, however many they are.
+
+    `count` stops at a bound; `run_id` is the start that settled them, absent where the catch-up rule gives none.
+    """
+
+    level = WARNING
+    journaled = True
+    task_name: str
+    first_missed: datetime
+    last_missed: datetime
+    count: int
+    reason: str
+    run_id: str | None = None
+
+
+class TaskSkipped(Event, frozen=True, gc=False):
+    level = DEBUG
+    journaled = True
+    task_name: str
+    reason: str
+    scheduled_time: datetime
+
+
+class TaskMinuteNonexistent(Event, frozen=True, gc=False):
+    """The wall clock was put forward over minutes of this task: they never came and are not owed."""
+
+    task_name: str
+    wall_time: str
+    zone: str
+    count: int
+
+
+class TaskQuarantined(Event, frozen=True, gc=False):
+    level = ERROR
+    journaled = True
+    task_name: str
+    deaths: int
+    until: datetime
+
+
+class TaskBaseReset(Event, frozen=True, gc=False):
+    """The task had been settled far ahead of the present time: the clock was wrong before. Service resumes now."""
+
+    level = ERROR
+    journaled = True
+    task_name: str
+    settled_until: datetime
+
+
+# -- registrations -----------------------------------------------------------------------------------------------------
+
+
+class TaskAdded(Event, frozen=True, gc=False):
+    journaled = True
+    task_name: str
+    cron_expression: str
+    retry_delay_ms: float
+    zone: str
+    options: Options = DEFAULT_OPTIONS
+
+
+class TaskPreserved(Event, frozen=True, gc=False):
+    level = DEBUG
+    task_name: str
+
+
+class TaskOverridden(Event, frozen=True, gc=False):
+    """`owed_at`: the due instant of the old schedule that is still to be served."""
+
+    journaled = True
+    task_name: str
+    change_type: str
+    old_state: TaskConfig
+    new_state: TaskConfig
+    owed_at: datetime | None = None
+
+
+class TaskOrphaned(Event, frozen=True, gc=False):
+    """`unregistered`: its name was left out of the registrations. `interrupted`: it ran when an earlier instance died."""
+
+    level = WARNING
+    journaled = True
+    task_name: str
+    last_execution_time: datetime | None
+    scheduler_identifier: str
+    reason: Literal["unregistered", "interrupted"]
+
+
+class TaskScheduled(Event, frozen=True, gc=False):
+    level = DEBUG
+    task_name: str
+    cron_expression: str
+    retry_delay_ms: float
+
+
+# -- polling -----------------------------------------------------------------------------------------------------------
+
+
+class PollStarted(Event, frozen=True):
+    level = DEBUG
+    poll_time: datetime
+    scheduled_task_count: int
+
+
+class PollCompleted(Event, frozen=True):
+    level = DEBUG
+    poll_time: datetime
+    tasks_evaluated: int
+    tasks_executed: int
+    duration: float
+
+
+class PollingStarted(Event, frozen=True):
+    level = DEBUG
+
+
+class PollingStopRequested(Event, frozen=True):
+    level = DEBUG
+
+
+class PollingStopped(Event, frozen=True):
+    level = DEBUG
+
+
+# -- the world around --------------------------------------------------------------------------------------------------
+
+
+class ClockStepped(Event, frozen=True):
+    """The wall clock moved against elapsed time. Pending retries keep their distance, so their instants move with it."""
+
+    level = WARNING
+    journaled = True
+    step_ms: float
+
+
+class SuspensionDetected(Event, frozen=True):
+    """The process was not running for a while: the machine slept, the process was stopped, or a callback blocked the loop."""
+
+    level = WARNING
+    suspended_ms: float
+
+
+class HostZoneChanged(Event, frozen=True):
+    level = WARNING
+    old_zone: str
+    new_zone: str
+
+
+class StoreDegraded(Event, frozen=True):
+    """State cannot be made durable: nothing is started, running work goes on, and writing is tried again."""
+
+    level = ERROR
+    error: str
+
+
+class StoreRecovered(Event, frozen=True):
+    """The first record after a time in which none could be written, and in which therefore nothing was started."""
+
+    level = WARNING
+    journaled = True
+    degraded_ms: float
+
+
+class JournalRepaired(Event, frozen=True):
+    """A torn end was cut off (a crash while writing). `task_names`: tasks named in the lost bytes, as far as legible."""
+
+    level = WARNING
+    journaled = True
+    file: str
+    offset: int
+    bytes_cut: int
+    kept_as: str
+    task_names: tuple[str, ...]
+
+
+class TaskRecordSetAside(Event, frozen=True):
+    """A record with intact bytes and impossible content. Its task, where it names one, starts anew."""
+
+    level = ERROR
+    journaled = True
+    task_name: str | None
+    error: str
+    error_type: str
+    file: str
+    offset: int
+
+
+class JournalCompacted(Event, frozen=True):
+    level = DEBUG
+    file: str
+    tasks: int
+    segments_removed: int
+
+
+class JournalCompactionFailed(Event, frozen=True):
+    """The next segment could not be written. The present one goes on growing, and it is tried again later."""
+
+    level = WARNING
+    error: str
+
+
+def _catalogue() -> dict[str, type[Event]]:
+    return {kind.__name__: kind for kind in Event.__subclasses__()}
+
+
+CATALOGUE: Final = _catalogue()
+"""Every event class by name, in the order of this file."""

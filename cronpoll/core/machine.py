@@ -1,0 +1,287 @@
+"""The state machines, as tables, and the fold that turns events into state.
+
+Three machines: the scheduler, its polling, and each task. A table maps (state, what happens) to the next state; what is not
+in the table cannot happen, and `step` says so loudly. The diagrams in the README are generated from these tables
+(`mermaid`), so they cannot drift from the code.
+
+`apply` folds one event into the book. It is the only function that changes a `TaskState`. Replaying a journal and living
+through the same events are therefore the same computation, and a test can demand that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from cronpoll.core import events as e
+from cronpoll.core.model import Book, OpenRun, TaskConfig, TaskState
+from cronpoll.core.owed import opening_base
+
+Table = dict[tuple[str, str], str]
+
+SCHEDULER: Final[Table] = {
+    ("uninitialized", "initialize() called"): "initializing",
+    ("stopped", "initialize() called"): "initializing",
+    ("initializing", "every task scheduled"): "running",
+    ("initializing", "initialization failed"): "uninitialized",
+    ("running", "initialize() called"): "reinitializing",
+    ("reinitializing", "reinitialization succeeded"): "running",
+    ("reinitializing", "reinitialization failed"): "running",
+    ("running", "stop() called"): "stopping",
+    ("stopping", "all runs ended"): "stopped",
+}
+
+TASK: Final[Table] = {
+    ("awaiting-run", "a start is owed"): "running",
+    ("running", "run succeeded"): "awaiting-run",
+    ("running", "run failed"): "awaiting-retry",
+    ("running", "run failed, no attempt left"): "awaiting-run",
+    ("running", "run replaced or interrupted"): "awaiting-run",
+    ("awaiting-retry", "retry delay elapsed"): "running",
+    ("awaiting-retry", "a due minute overtakes the retry"): "awaiting-run",
+}
+
+POLLING: Final[Table] = {
+    ("inactive", "first task scheduled"): "active",
+    ("active", "last task removed"): "inactive",
+    ("active", "stop requested"): "stopping",
+    ("stopping", "all runs ended"): "inactive",
+}
+
+
+def step(table: Table, state: str, happening: str) -> str:
+    """The next state. An entry that is missing is a mistake of ours, never of the user."""
+    after = table.get((state, happening))
+    assert after is not None, f"{happening!r} cannot happen in state {state!r}"
+    return after
+
+
+def mermaid(table: Table, initial: str) -> str:
+    """The table as a state diagram."""
+
+    def label(state: str) -> str:
+        return state.replace("-", "_")
+
+    lines = ["stateDiagram-v2", f"    [*] --> {label(initial)}"]
+    lines += [f"    {label(state)} --> {label(after)} : {what}" for (state, what), after in table.items()]
+    return "\n".join(lines)
+
+
+# -- the fold ----------------------------------------------------------------------------------------------------------
+
+
+def apply(book: Book, event: e.Event) -> None:
+    """Fold one event into the book. Events that do not concern state leave it alone."""
+    of_task = _OF_TASK.get(type(event))
+    if of_task is not None:
+        # A name can be missing only where a record of it was set aside as unreadable: then it waits to be added anew.
+        task = book.tasks.get(event.task_name)  # type: ignore[attr-defined]
+        if task is not None:
+            of_task(task, event)
+        return
+    of_book = _OF_BOOK.get(type(event))
+    if of_book is not None:
+        of_book(book, event)
+
+
+def replay(book: Book, history: Iterable[e.Event]) -> Book:
+    for event in history:
+        apply(book, event)
+    return book
+
+
+def _instance_started(book: Book, event: e.InstanceStarted) -> None:
+    book.instance_id = event.instance_id
+    book.instance_open = True
+
+
+def _stopped(book: Book, _: e.SchedulerStopped) -> None:
+    book.instance_open = False
+
+
+def _added(book: Book, event: e.TaskAdded) -> None:
+    config = TaskConfig(event.cron_expression, event.retry_delay_ms, event.zone, event.options)
+    base = opening_base(event.at)
+    earlier = book.tasks.get(event.task_name)
+    if earlier is None:
+        book.tasks[event.task_name] = TaskState(event.task_name, config, event.at, base)
+        return
+    # The name was here before. It is new in every respect but two: a run still open occupies it, and an instant that was
+    # settled once is not settled again.
+    book.tasks[event.task_name] = TaskState(
+        event.task_name,
+        config,
+        event.at,
+        max(base, earlier.base),
+        last_start=earlier.last_start,
+        runs=tuple(replace(run, detached=True) for run in earlier.runs),
+    )
+
+
+def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
+    old, new = task.config, event.new_state
+    task.config = new
+    task.owed_at = event.owed_at
+    schedule_changed = same_schedule(old, new) is False
+    if schedule_changed:
+        task.registered_at = event.at
+        opening = opening_base(event.at)
+        task.base = opening if task.last_start is None else max(opening, task.last_start)
+    if new.options.on_change == "reset" and (schedule_changed or old.retry_delay_ms != new.retry_delay_ms):
+        task.last_end = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
+        task.last_error = task.retry_at = task.owed_at = None
+        task.attempt = 0
+
+
+def same_schedule(old: TaskConfig, new: TaskConfig) -> bool:
+    """Whether two configs have the same due instants by definition: expression, zone and fold rule as written."""
+    return (
+        old.cron_expression == new.cron_expression
+        and old.zone == new.zone
+        and old.options.repeated_hour == new.options.repeated_hour
+    )
+
+
+def _orphaned(task: TaskState, event: e.TaskOrphaned) -> None:
+    if event.reason == "unregistered":
+        task.registered = False
+        task.retry_at = task.owed_at = None
+        task.interrupted = False
+        task.runs = tuple(replace(run, detached=True) for run in task.runs)
+        return
+    newest = [run for run in task.runs if run.run_id == task.newest_run and not run.detached]
+    if newest and task.config.options.interrupted == "restart":
+        task.interrupted = True
+    if task.runs:
+        # Runs are open only if nobody closed them: the process died. An orderly stop closes every run it cuts off.
+        task.deaths += 1
+    task.runs = ()
+
+
+def _quarantined(task: TaskState, event: e.TaskQuarantined) -> None:
+    task.quarantined_until = event.until
+
+
+def _started(task: TaskState, event: e.TaskRunStarted) -> None:
+    at = event.actual_time
+    manual = event.trigger == "manual"
+    task.runs = (*task.runs, OpenRun(event.run_id, at, manual))
+    task.last_attempt_at = at
+    if manual:
+        return
+    task.newest_run = event.run_id
+    task.last_start = at
+    if at > task.base:
+        task.base = at
+    task.attempt = task.attempt + 1 if event.is_retry else 1
+    task.period = event.scheduled_time
+    task.retry_at = task.owed_at = task.quarantined_until = None
+    task.interrupted = False
+
+
+def _close(task: TaskState, run_id: str) -> OpenRun | None:
+    """Take the run out of the open ones; None if it is not among them (its start was set aside as unreadable)."""
+    runs = task.runs
+    if len(runs) == 1 and runs[0].run_id == run_id:
+        task.runs = ()
+        return runs[0]
+    closed = None
+    for run in runs:
+        if run.run_id == run_id:
+            closed = run
+    task.runs = tuple(run for run in runs if run is not closed)
+    return closed
+
+
+def obliges(task: TaskState, run: OpenRun) -> bool:
+    """Whether the outcome of this run can make another attempt owed: the newest run, by schedule, of this registration."""
+    return run.run_id == task.newest_run and not run.manual and not run.detached and task.registered
+
+
+def _completed(task: TaskState, event: e.TaskRunCompleted) -> None:
+    if _close(task, event.run_id) is None:
+        return
+    task.last_end = task.last_success_at = event.at
+    task.deaths = 0
+
+
+def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
+    if _close(task, event.run_id) is None:
+        return
+    task.last_end = task.last_failure_at = event.at
+    task.last_error = event.error
+    task.deaths = 0
+    if event.next_retry_at is not None:
+        task.retry_at = event.next_retry_at
+
+
+def _replaced(task: TaskState, event: e.TaskRunReplaced) -> None:
+    if _close(task, event.run_id) is not None:
+        task.last_end = event.at
+
+
+def _interrupted(task: TaskState, event: e.TaskRunInterrupted) -> None:
+    run = _close(task, event.run_id)
+    if run is not None and obliges(task, run) and task.config.options.interrupted == "restart":
+        task.interrupted = True
+
+
+def _preempted(task: TaskState, _: e.TaskRetryPreempted) -> None:
+    task.retry_at = None
+
+
+def _missed(task: TaskState, event: e.TaskMissed) -> None:
+    if event.last_missed > task.base:
+        task.base = event.last_missed
+
+
+def _skipped(task: TaskState, event: e.TaskSkipped) -> None:
+    if event.scheduled_time > task.base:
+        task.base = event.scheduled_time
+
+
+def _base_reset(task: TaskState, event: e.TaskBaseReset) -> None:
+    task.base = event.at
+    if task.last_start is not None and task.last_start > event.at:
+        task.last_start = event.at
+
+
+def _clock_stepped(book: Book, event: e.ClockStepped) -> None:
+    step_by = timedelta(milliseconds=event.step_ms)
+    for task in book.tasks.values():
+        if task.retry_at is not None:
+            task.retry_at += step_by
+        if task.quarantined_until is not None:
+            task.quarantined_until += step_by
+
+
+def _set_aside(book: Book, event: e.TaskRecordSetAside) -> None:
+    if event.task_name is not None:
+        book.tasks.pop(event.task_name, None)
+
+
+_OF_BOOK: Final[dict[type[e.Event], Callable[[Book, Any], None]]] = {
+    e.InstanceStarted: _instance_started,
+    e.SchedulerStopped: _stopped,
+    e.TaskAdded: _added,
+    e.ClockStepped: _clock_stepped,
+    e.TaskRecordSetAside: _set_aside,
+}
+
+_OF_TASK: Final[dict[type[e.Event], Callable[[TaskState, Any], None]]] = {
+    e.TaskOverridden: _overridden,
+    e.TaskOrphaned: _orphaned,
+    e.TaskQuarantined: _quarantined,
+    e.TaskRunStarted: _started,
+    e.TaskRunCompleted: _completed,
+    e.TaskRunFailed: _failed,
+    e.TaskRunReplaced: _replaced,
+    e.TaskRunInterrupted: _interrupted,
+    e.TaskRetryPreempted: _preempted,
+    e.TaskMissed: _missed,
+    e.TaskSkipped: _skipped,
+    e.TaskBaseReset: _base_reset,
+}

@@ -1,0 +1,163 @@
+"""The values everything else speaks about: what a user registers and what the scheduler remembers of it.
+
+Instants are aware datetimes in UTC, durations are timedeltas (milliseconds where they are written down). A value that is
+shared is frozen; `TaskState` alone changes, and only `machine.apply` changes it. msgspec structs are used because a
+hundred thousand of these are alive at once and every one of them goes through the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+RepeatedHour = Literal["both", "first"]
+OnChange = Literal["keep", "reset"]
+CatchUp = Literal["once", "if-run-before", "never"]
+Interrupted = Literal["restart", "abandon"]
+Concurrency = Literal["queue", "forbid", "replace", "allow"]
+Trigger = Literal["due", "boot", "retry", "interrupted", "manual"]
+
+Callback = Callable[[], Any]
+
+MINUTE: Final = timedelta(minutes=1)
+SECOND: Final = timedelta(seconds=1)
+MICROSECOND: Final = timedelta(microseconds=1)
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+NAME_LIMIT: Final = 1_000
+"""Characters in a task name. It appears in every record and log line of the task."""
+DELAY_LIMIT: Final = timedelta(days=3_650)
+"""Longest delay or timeout: beyond ten years it is a mistake, and instants computed from it stay inside the calendar."""
+ERROR_LIMIT: Final = 500
+"""Characters of an exception's text that events carry; the traceback in the log has the whole."""
+MAX_CONCURRENT: Final = 64
+"""Default bound on parallel runs: enough to keep any machine busy, few enough to leave it usable."""
+ATTEMPT_SPACING: Final = SECOND
+"""Two attempts of a task begin at least this far apart, so that a retry delay of zero cannot spin."""
+WRONG_CLOCK: Final = timedelta(hours=24)
+"""A task settled further ahead than this was settled by a clock that was wrong."""
+QUARANTINE_DEATHS: Final = 3
+QUARANTINE_SHORTEST: Final = timedelta(seconds=60)
+QUARANTINE_LONGEST: Final = timedelta(hours=1)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Everything about a task that can be set besides name, cron, callback and retry delay, as it is written down."""
+
+    timezone: str | None = None
+    repeated_hour: RepeatedHour = "both"
+    on_change: OnChange = "keep"
+    catch_up: CatchUp = "once"
+    interrupted: Interrupted = "restart"
+    concurrency: Concurrency = "queue"
+    timeout_ms: float | None = None
+    retry_backoff: float = 1.0
+    max_retry_delay_ms: float | None = None
+    max_attempts: int | None = None
+    description: str = ""
+
+
+DEFAULT_OPTIONS: Final = Options()
+
+
+class TaskConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A registration as the journal knows it: all but the name and the callback. Equal configs are identical tasks.
+
+    `zone` is the zone in force, also when it is the host's; so a host that moves is a change of schedule.
+    """
+
+    cron_expression: str
+    retry_delay_ms: float
+    zone: str
+    options: Options = DEFAULT_OPTIONS
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """One task. The first four are the plain tuple; every other option has the default of a plain tuple.
+
+    `timezone` is an IANA name (default: the host's zone). `repeated_hour`: a wall minute that comes twice in autumn is
+    due `"both"` times or the `"first"`. `catch_up`: what becomes of minutes missed while nothing ran. `concurrency`: what
+    becomes of a minute that is due while the task still runs. `interrupted`: whether a run that died with the process is
+    started again. `on_change`: whether a changed schedule or retry delay clears the task's timestamps. The n-th retry
+    waits retry_delay * retry_backoff**(n-1), at most `max_retry_delay`; after `max_attempts` the next minute is awaited.
+    """
+
+    name: str
+    cron: str
+    callback: Callback
+    retry_delay: timedelta
+    timezone: str | None = None
+    repeated_hour: RepeatedHour = "both"
+    on_change: OnChange = "keep"
+    catch_up: CatchUp = "once"
+    interrupted: Interrupted = "restart"
+    concurrency: Concurrency = "queue"
+    timeout: timedelta | None = None
+    retry_backoff: float = 1.0
+    max_retry_delay: timedelta | None = None
+    max_attempts: int | None = None
+    description: str = ""
+
+
+class OpenRun(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A run that has started and not ended. Detached: its name was unregistered since, so its outcome obliges to nothing."""
+
+    run_id: str
+    started_at: datetime
+    manual: bool = False
+    detached: bool = False
+
+
+class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
+    """What is remembered of one name. `owed.owed` reads it, `machine.apply` writes it, the journal keeps it.
+
+    `base`: due instants up to here are settled. It is the later of the last start and the moment the present schedule was
+    registered, save that the minute of the registration itself stays open (the boot rule). `last_start` is the same start
+    kept apart, because `on_change = "reset"` clears timestamps but never the guard against a second start.
+    """
+
+    task_name: str
+    config: TaskConfig
+    registered_at: datetime
+    base: datetime
+    registered: bool = True
+    last_start: datetime | None = None
+    last_end: datetime | None = None
+    last_attempt_at: datetime | None = None
+    last_success_at: datetime | None = None
+    last_failure_at: datetime | None = None
+    last_error: str | None = None
+    period: datetime | None = None
+    attempt: int = 0
+    retry_at: datetime | None = None
+    owed_at: datetime | None = None
+    interrupted: bool = False
+    runs: tuple[OpenRun, ...] = ()
+    newest_run: str | None = None
+    deaths: int = 0
+    quarantined_until: datetime | None = None
+
+    @property
+    def activity(self) -> Literal["running", "awaiting-retry", "awaiting-run"]:
+        """The task's state in the sense of the state model."""
+        if self.runs:
+            return "running"
+        return "awaiting-run" if self.retry_at is None else "awaiting-retry"
+
+
+class Book(msgspec.Struct):
+    """The state of a whole scheduler: the fold of its journal."""
+
+    scheduler_identifier: str
+    instance_id: str = ""
+    instance_open: bool = False
+    tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
+
+
+def milliseconds(duration: timedelta) -> float:
+    """A duration as it is written down: a whole number where it is one."""
+    value = duration / MILLISECOND
+    return int(value) if value.is_integer() else value

@@ -1,0 +1,174 @@
+"""Is a start owed, why, and when must we look again: the one place where that is decided.
+
+Per task name, given its state and the latest due instant of its schedule, a start is owed when the task is registered, is
+not running, is not in quarantine, and
+
+    due          the latest due instant is later than `base`
+    interrupted  it was running when an earlier instance died (or was cut off by a stop), and has not started since
+    owed         a start was still owed under a schedule that has been replaced since
+    retry        the last run failed and its retry delay has elapsed
+
+The first that holds gives the start its reason; one start settles all of them, because folding it moves `base` and clears
+the rest. That the *latest* due instant suffices is what makes downtime cheap: a minute missed in (base, now] exists if and
+only if the latest one lies there, however long the downtime was.
+
+Time comes as two numbers, because clocks get set. Due instants are compared on the wall clock: if it is set back, `base`
+lies ahead and nothing is owed until it has been passed again, so nothing is served twice. Delays (retry, quarantine)
+are compared on the elapsed clock, which nobody sets.
+
+Concurrency other than "queue" changes what a due instant during a run means:
+
+    queue    nothing now; it is still later than base when the run has ended, so it is owed once then
+    forbid   it is skipped: recorded, and base moves to it
+    replace  the run has to end first, as "replaced"; then it is owed as usual
+    allow    owed although the task runs
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from math import inf
+from typing import Final, NamedTuple
+
+from cronpoll.core.model import (
+    ATTEMPT_SPACING,
+    MICROSECOND,
+    MINUTE,
+    QUARANTINE_DEATHS,
+    QUARANTINE_LONGEST,
+    QUARANTINE_SHORTEST,
+    WRONG_CLOCK,
+    TaskConfig,
+    TaskState,
+    Trigger,
+)
+from cronpoll.core.zones import LATEST, floor_minute
+
+
+class Action(Enum):
+    NOTHING = auto()
+    START = auto()
+    REPLACE = auto()
+    SKIP = auto()
+    MISS = auto()
+
+
+class Verdict(NamedTuple):
+    """What to do now. `due` is the instant it is done for; `again` the elapsed time at which to ask again, if any.
+
+    Instants of the schedule to come are not in `again`: the agenda knows them for all tasks of a schedule at once.
+    """
+
+    action: Action
+    trigger: Trigger = "due"
+    due: datetime | None = None
+    again: float | None = None
+
+
+_NOTHING: Final = Verdict(Action.NOTHING)
+
+
+def owed(
+    task: TaskState,
+    latest_due: datetime | None,
+    now: datetime,
+    elapsed: float,
+    *,
+    retry_due: float | None = None,
+    quarantine_end: float | None = None,
+    waiting_since: datetime | None = None,
+) -> Verdict:
+    """Judge one task. `retry_due` and `quarantine_end` are on the elapsed clock; `waiting_since` if it waits for a slot."""
+    if not task.registered:
+        return _NOTHING
+    if quarantine_end is not None and elapsed < quarantine_end:
+        return Verdict(Action.NOTHING, again=quarantine_end)
+    due = latest_due if latest_due is not None and latest_due > task.base else None
+    options = task.config.options
+
+    if task.runs:
+        if due is None or options.concurrency == "queue":
+            return _NOTHING
+        if options.concurrency == "forbid":
+            return Verdict(Action.SKIP, due=due)
+        if not _still_wanted(task, due, now, waiting_since):
+            return Verdict(Action.MISS, due=due)
+        return Verdict(Action.START if options.concurrency == "allow" else Action.REPLACE, due=due)
+
+    if due is not None:
+        if options.concurrency == "forbid" and _fell_into_last_run(task, due):
+            return Verdict(Action.SKIP, due=due)
+        if _still_wanted(task, due, now, waiting_since):
+            return Verdict(Action.START, "boot" if due <= task.registered_at else "due", due)
+        return Verdict(Action.MISS, due=due)
+    if task.interrupted:
+        return Verdict(Action.START, "interrupted", task.period)
+    if task.owed_at is not None:
+        return Verdict(Action.START, "due", task.owed_at)
+    if retry_due is not None:
+        if elapsed >= retry_due:
+            return Verdict(Action.START, "retry", task.period)
+        return Verdict(Action.NOTHING, again=retry_due)
+    return _NOTHING
+
+
+def _fell_into_last_run(task: TaskState, due: datetime) -> bool:
+    return task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
+
+
+def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: datetime | None) -> bool:
+    """Whether the catch-up rule gives a start to a due instant that may be past."""
+    catch_up = task.config.options.catch_up
+    if catch_up == "once" or now < due + MINUTE:
+        return True
+    if catch_up == "if-run-before":
+        return task.last_attempt_at is not None
+    waited = waiting_since is not None and waiting_since < due + MINUTE
+    return waited or _fell_into_last_run(task, due)
+
+
+# -- instants that the rules fix -----------------------------------------------------------------------------------------
+
+
+def opening_base(registered_at: datetime) -> datetime:
+    """`base` of a task whose schedule is registered now: the minute of the registration is still open (boot rule)."""
+    return floor_minute(registered_at) - MICROSECOND
+
+
+def owed_under(task: TaskState, latest_due: datetime | None, now: datetime) -> datetime | None:
+    """The due instant that the present schedule of `task` still owes, for when it is about to be replaced by another."""
+    if latest_due is not None and latest_due > task.base and _still_wanted(task, latest_due, now, None):
+        return latest_due
+    return task.owed_at
+
+
+def retry_instant(config: TaskConfig, attempt: int, started_at: datetime, ended_at: datetime) -> datetime | None:
+    """When the attempt after a failed one may start, or None if there is none left."""
+    options = config.options
+    if options.max_attempts is not None and attempt >= options.max_attempts:
+        return None
+    delay_ms = config.retry_delay_ms
+    if options.retry_backoff != 1.0 and delay_ms:
+        try:
+            delay_ms *= options.retry_backoff ** max(attempt - 1, 0)
+        except OverflowError:  # years of failure: the bounds below decide
+            delay_ms = inf
+    if options.max_retry_delay_ms is not None:
+        delay_ms = min(delay_ms, options.max_retry_delay_ms)
+    longest = (LATEST - ended_at) / timedelta(milliseconds=1)
+    due = ended_at + timedelta(milliseconds=min(delay_ms, longest))
+    return max(due, min(started_at, ended_at) + ATTEMPT_SPACING)
+
+
+def quarantine_delay(config: TaskConfig, deaths: int) -> timedelta | None:
+    """How long nothing of a task starts after a restart, given how many processes died with it, or None."""
+    if deaths < QUARANTINE_DEATHS:
+        return None
+    shortest = max(timedelta(milliseconds=config.retry_delay_ms), QUARANTINE_SHORTEST)
+    doublings = min(deaths - QUARANTINE_DEATHS, 16)
+    return min(shortest * (1 << doublings), QUARANTINE_LONGEST)
+
+
+def clock_was_wrong(task: TaskState, now: datetime) -> bool:
+    return task.base - now > WRONG_CLOCK

@@ -1,0 +1,189 @@
+"""What a caller hands to `initialize`: checked as a whole, before anything changes.
+
+`checked` turns the caller's list into `Registration` values or raises the typed error of the first bad one, with the errors
+of all the others in its details. Nothing here has a side effect.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import lru_cache, partial
+from typing import Any, Final, get_args
+from zoneinfo import ZoneInfo
+
+from cronpoll.core.cron import parse
+from cronpoll.core.errors import (
+    CronExpressionInvalidError,
+    InvalidCronExpressionError,
+    InvalidRegistrationError,
+    NegativeRetryDelayError,
+    RegistrationError,
+    RegistrationShapeError,
+    RegistrationsNotArrayError,
+    ScheduleDuplicateTaskError,
+    with_others,
+)
+from cronpoll.core.model import (
+    DEFAULT_OPTIONS,
+    DELAY_LIMIT,
+    NAME_LIMIT,
+    CatchUp,
+    Concurrency,
+    Interrupted,
+    OnChange,
+    Options,
+    Registration,
+    RepeatedHour,
+    milliseconds,
+)
+
+_NOTHING: Final = timedelta(0)
+_CHOICES: Final = {
+    "repeated_hour": get_args(RepeatedHour),
+    "on_change": get_args(OnChange),
+    "catch_up": get_args(CatchUp),
+    "interrupted": get_args(Interrupted),
+    "concurrency": get_args(Concurrency),
+}
+DESCRIPTION_LIMIT: Final = 10_000
+
+
+def checked(registrations: Any) -> list[Registration]:
+    """The registrations as values, or the first error with the rest in `details["others"]`."""
+    if not isinstance(registrations, list | tuple):
+        raise RegistrationsNotArrayError
+    accepted: list[Registration] = []
+    errors: list[RegistrationError] = []
+    names: set[str] = set()
+    for index, received in enumerate(registrations):
+        try:
+            registration = _one(index, received)
+            if registration.name in names:
+                raise ScheduleDuplicateTaskError(registration.name)
+            names.add(registration.name)
+            accepted.append(registration)
+        except RegistrationError as error:
+            errors.append(error)
+    if errors:
+        raise with_others(errors)
+    return accepted
+
+
+def _one(index: int, received: Any) -> Registration:
+    rich = isinstance(received, Registration)
+    if rich:
+        name, cron, callback, delay = received.name, received.cron, received.callback, received.retry_delay
+    elif isinstance(received, list | tuple) and len(received) == 4:
+        name, cron, callback, delay = received
+    else:
+        raise RegistrationShapeError(index, received)
+    if not (isinstance(name, str) and isinstance(cron, str) and callable(callback) and isinstance(delay, timedelta)):
+        raise RegistrationShapeError(index, received)
+    _check_name(name)
+    try:
+        parse(cron)
+    except InvalidCronExpressionError as cause:
+        raise CronExpressionInvalidError(cause) from cause
+    if delay < _NOTHING:
+        raise NegativeRetryDelayError(milliseconds(delay))
+    if delay > DELAY_LIMIT:
+        raise InvalidRegistrationError("retry_delay", str(delay), f"longer than {DELAY_LIMIT.days} days", name)
+    if not rich:
+        return Registration(name, cron, callback, delay)
+    _check_options(received)
+    return received  # type: ignore[no-any-return]
+
+
+def _check_name(name: str) -> None:
+    if not name:
+        raise InvalidRegistrationError("name", name, "a task name must not be empty")
+    if len(name) > NAME_LIMIT:
+        raise InvalidRegistrationError("name", name, f"longer than {NAME_LIMIT} characters", name)
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidRegistrationError("name", ascii(name), "contains unpaired surrogates", ascii(name)) from None
+
+
+def _check_options(given: Registration) -> None:
+    def bad(field: str, value: Any, reason: str) -> InvalidRegistrationError:
+        return InvalidRegistrationError(field, value, reason, given.name)
+
+    for field, choices in _CHOICES.items():
+        value = getattr(given, field)
+        if value not in choices:
+            raise bad(field, value, f"expected one of {', '.join(map(repr, choices))}")
+    if given.timezone is not None:
+        reason = zone_problem(given.timezone)
+        if reason is not None:
+            raise bad("timezone", given.timezone, reason)
+    for field in ("timeout", "max_retry_delay"):
+        value = getattr(given, field)
+        if value is not None and not (isinstance(value, timedelta) and _NOTHING < value <= DELAY_LIMIT):
+            raise bad(field, str(value), f"expected a duration above zero and up to {DELAY_LIMIT.days} days")
+    backoff = given.retry_backoff
+    if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not 1 <= backoff <= 1_000:
+        raise bad("retry_backoff", backoff, "expected a number from 1 to 1000")
+    attempts = given.max_attempts
+    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
+        raise bad("max_attempts", attempts, "expected a whole number of at least 1")
+    if not isinstance(given.description, str) or len(given.description) > DESCRIPTION_LIMIT:
+        raise bad("description", "", f"expected text of at most {DESCRIPTION_LIMIT} characters")
+    if not is_async(given.callback):
+        # A function in a thread cannot be ended from outside; promising to do so would be a lie.
+        if given.timeout is not None:
+            raise bad("timeout", str(given.timeout), "a plain function runs in a thread and cannot be ended; use async")
+        if given.concurrency == "replace":
+            raise bad("concurrency", "replace", "a plain function runs in a thread and cannot be ended; use async")
+
+
+def is_async(callback: Any) -> bool:
+    """Whether calling `callback` gives a coroutine: an async function, a partial of one, or an object with async call."""
+    while isinstance(callback, partial):
+        callback = callback.func
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
+
+
+@lru_cache(maxsize=1024)
+def zone_problem(key: Any) -> str | None:
+    """Why `key` is not the name of a time zone, or None."""
+    if not isinstance(key, str):
+        return "expected the name of a time zone, such as 'Europe/Berlin'"
+    try:
+        ZoneInfo(key)
+    except Exception:  # zoneinfo raises half a dozen kinds (missing, malformed, directory, odd path) for one answer: no
+        return "not a time zone known on this machine; expected an IANA name such as 'Europe/Berlin'"
+    return None
+
+
+def options_of(registration: Registration) -> Options:
+    """The options of a registration as they are written down."""
+    if is_plain(registration):
+        return DEFAULT_OPTIONS
+    r = registration
+    return Options(
+        timezone=r.timezone,
+        repeated_hour=r.repeated_hour,
+        on_change=r.on_change,
+        catch_up=r.catch_up,
+        interrupted=r.interrupted,
+        concurrency=r.concurrency,
+        timeout_ms=None if r.timeout is None else milliseconds(r.timeout),
+        retry_backoff=float(r.retry_backoff),
+        max_retry_delay_ms=None if r.max_retry_delay is None else milliseconds(r.max_retry_delay),
+        max_attempts=r.max_attempts,
+        description=r.description,
+    )
+
+
+_OPTION_FIELDS: Final[Sequence[str]] = Registration.__struct_fields__[4:]
+_OPTION_DEFAULTS: Final = Registration.__struct_defaults__
+
+
+def is_plain(registration: Registration) -> bool:
+    return all(
+        getattr(registration, field) == default for field, default in zip(_OPTION_FIELDS, _OPTION_DEFAULTS, strict=True)
+    )

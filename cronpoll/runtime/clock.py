@@ -1,0 +1,84 @@
+"""The only place that reads a clock.
+
+Two clocks, because they answer different questions. `wall` says what time it is; it can be set, so it decides what is due
+and nothing else. `monotonic` says how much time has passed, sleep of the machine included; nobody can set it, so delays
+are measured on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+LONGEST_WAIT: Final = 60.0
+"""After a step or a suspension things are looked at again within this time at the latest."""
+_APPROACH: Final = 0.25
+"""A long wait ends late by about a thousandth of its length, so it is made to end this much early and the rest is waited
+for separately."""
+
+
+class Waker:
+    """Ends a wait from outside. A call while nobody waits is remembered for the next wait."""
+
+    __slots__ = ("_called", "_future")
+
+    def __init__(self) -> None:
+        self._called = False
+        self._future: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        self._called = True
+        self._end()
+
+    def _end(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        if not self._called:
+            loop = asyncio.get_running_loop()
+            self._future = loop.create_future()
+            timer = loop.call_later(max(seconds, 0.0), self._end)
+            try:
+                await self._future
+            finally:
+                timer.cancel()
+                self._future = None
+        self._called = False
+
+
+class Clock(Protocol):
+    longest_wait: float
+    """Seconds after which one looks again, whatever was expected."""
+    every_minute: bool
+    """Whether there is a poll at every minute boundary, also when nothing is due. Always, but in simulated years."""
+
+    def wall(self) -> datetime:
+        """The present time, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that have passed since some fixed moment; a suspended machine's seconds count."""
+
+    async def wait(self, seconds: float, waker: Waker) -> None:
+        """Return after that time, or earlier: when woken, or for reasons of the clock's own."""
+
+
+class SystemClock:
+    """The clocks of the machine."""
+
+    longest_wait = LONGEST_WAIT
+    every_minute = True
+    _boottime: Final = getattr(time, "CLOCK_BOOTTIME", None)  # Linux; elsewhere the sleep of the machine is not counted
+
+    def wall(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic() if self._boottime is None else time.clock_gettime(self._boottime)
+
+    async def wait(self, seconds: float, waker: Waker) -> None:
+        if seconds > 2 * _APPROACH:
+            seconds -= _APPROACH
+        await waker.wait(seconds)

@@ -1,0 +1,117 @@
+"""The time zone of the host, as the C library sees it: the variable TZ, else /etc/localtime, else UTC.
+
+`HostZone.read` costs a few system calls and is asked at every poll, so that a host that changes its zone is followed
+without a restart. The zone carries a key by which a journal can tell later that it was another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import struct
+from collections.abc import Callable
+from datetime import UTC, tzinfo
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+LOCALTIME: Final = "/etc/localtime"
+_IN_DATABASE: Final = re.compile(r"/zoneinfo(?:-[a-z]+)?/(?:posix/|right/)?([A-Za-z0-9_+/-]+)$")
+_POSIX: Final = re.compile(r"(<[A-Za-z0-9+-]{3,}>|[A-Za-z]{3,})[+-]?\d{1,3}(:\d\d){0,2}")
+
+
+class NamedZone(NamedTuple):
+    """A zone and the name under which it is written down."""
+
+    key: str
+    tzinfo: tzinfo
+
+
+ZoneSource = Callable[[], NamedZone]
+
+
+class HostZone:
+    """Reads the host's zone; the same object is returned as long as the setting is the same."""
+
+    def __init__(self, localtime: str = LOCALTIME) -> None:
+        self._localtime = localtime
+        self._setting: Any = None
+        self._zone = NamedZone("UTC", UTC)
+
+    def __call__(self) -> NamedZone:
+        setting = self._read_setting()
+        if setting != self._setting:
+            self._zone = _from_variable(setting[0]) or _from_file(self._localtime)
+            self._setting = setting
+        return self._zone
+
+    def _read_setting(self) -> tuple[str | None, str, int, int]:
+        path = os.path.realpath(self._localtime)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return os.environ.get("TZ"), path, 0, 0
+        return os.environ.get("TZ"), path, status.st_mtime_ns, status.st_ino
+
+
+def _from_variable(value: str | None) -> NamedZone | None:
+    """The zone that TZ names. Unset: none. Empty or not understood: UTC, as in the C library."""
+    if value is None:
+        return None
+    value = value.removeprefix(":")
+    if value.startswith("/"):
+        return _from_file(value)
+    try:
+        return NamedZone(value, ZoneInfo(value))
+    except Exception:  # zoneinfo raises several kinds for "no such zone"; TZ may still be a rule instead of a name
+        if _POSIX.match(value):
+            try:
+                return NamedZone(value, ZoneInfo.from_file(io.BytesIO(_tzif(value)), key=value))
+            except ValueError:
+                pass
+        return NamedZone("UTC", UTC)
+
+
+def _from_file(path: str) -> NamedZone:
+    real = os.path.realpath(path)
+    found = _IN_DATABASE.search(real)
+    if found is not None:
+        try:
+            return NamedZone(found[1], ZoneInfo(found[1]))
+        except Exception:  # noqa: S110  in the file system but not in the database Python uses: read the file itself
+            pass
+    try:
+        with open(real, "rb") as file:
+            content = file.read()
+        key = f"localtime:{hashlib.sha256(content).hexdigest()[:16]}"
+        return NamedZone(key, ZoneInfo.from_file(io.BytesIO(content), key=key))
+    except (OSError, ValueError):
+        return NamedZone("UTC", UTC)
+
+
+def _tzif(rule: str) -> bytes:
+    """A time zone file that holds nothing but a POSIX rule in its footer: the standard library then evaluates the rule."""
+
+    block = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 0, 0, 0) + b"UTC\0"
+    return block + block + f"\n{rule}\n".encode()
+
+
+def zone_source(zone: Any) -> ZoneSource:
+    """What `Scheduler(zone=...)` accepts: nothing (the host's), an IANA name, a tzinfo, or a function that gives one."""
+    if zone is None:
+        return HostZone()
+    if isinstance(zone, str):
+        fixed = NamedZone(zone, ZoneInfo(zone))
+        return lambda: fixed
+    if isinstance(zone, tzinfo):
+        fixed = NamedZone(key_of(zone), zone)
+        return lambda: fixed
+    if callable(zone):
+        return lambda: NamedZone(key_of(given := zone()), given)
+    raise TypeError(f"zone must be a name, a tzinfo, or a function that returns a tzinfo, not {type(zone).__name__}")
+
+
+def key_of(zone: tzinfo) -> str:
+    key = getattr(zone, "key", None)
+    return key if isinstance(key, str) else str(zone)

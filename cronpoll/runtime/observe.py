@@ -1,0 +1,103 @@
+"""The log: events rendered for people or for machines.
+
+Values from outside (task names, exception texts, child output) cannot break a line: JSON escapes them, and the text form
+prints every value as a Python literal. An observer says which level it wants, so that events nobody reads are not built.
+
+The renderers are structlog's. It is imported when a log is opened, not before: commands that only read must not pay.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any, Final, Protocol, TextIO
+
+import msgspec
+
+from cronpoll.core.events import Event
+
+TRACEBACK_LIMIT: Final = 20_000
+"""Characters. A traceback of a deep recursion is cut in the middle of nowhere rather than filling a disk."""
+
+_LEVELS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error"}
+
+
+class Observer(Protocol):
+    @property
+    def level(self) -> int:
+        """The lowest level that is wanted."""
+
+    def __call__(self, event: Event, error: BaseException | None = None) -> None:
+        """Take notice of an event; `error` is the exception behind a failed run, for its traceback."""
+
+
+class Silence:
+    """Nobody listens."""
+
+    level = 100
+
+    def __call__(self, event: Event, error: BaseException | None = None) -> None:
+        pass
+
+
+class StandardLog:
+    """The default of the library: the standard logger "cronpoll", which stays quiet below warning until configured.
+
+    The fields are in the message as key=value and, for handlers that want data, in the record's `cronpoll` attribute.
+    """
+
+    def __init__(self, name: str = "cronpoll") -> None:
+        self._logger = logging.getLogger(name)
+        self._render: Any = None
+
+    @property
+    def level(self) -> int:
+        return self._logger.getEffectiveLevel()
+
+    def __call__(self, event: Event, error: BaseException | None = None) -> None:
+        if self._render is None:
+            self._render = _key_value_renderer()
+        fields = fields_of(event)
+        text = self._render(None, "", dict(fields))
+        exc_info = None if error is None else (type(error), error, error.__traceback__)
+        self._logger.log(event.level, "%s", text, exc_info=exc_info, extra={"cronpoll": fields})
+
+
+class StreamLog:
+    """Lines on a stream: JSON for machines, key=value for people."""
+
+    def __init__(self, stream: TextIO, *, json: bool, level: int = logging.INFO) -> None:
+        import structlog
+
+        renderer: Any = structlog.processors.JSONRenderer() if json else _key_value_renderer()
+        self.level = level
+        self._logger = structlog.wrap_logger(
+            structlog.WriteLogger(stream), processors=[renderer], wrapper_class=structlog.BoundLogger
+        )
+
+    def __call__(self, event: Event, error: BaseException | None = None) -> None:
+        fields = fields_of(event)
+        if error is not None:
+            fields["exception"] = _traceback_of(error)
+        # `msg` and not `info`: the level is a field of its own, and structlog adds nothing.
+        self._logger.msg(fields.pop("event"), **fields)
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """The event as it appears on paper: its name, its level, its fields in camelCase, instants as RFC 3339."""
+    fields = msgspec.to_builtins(event)
+    return {"event": fields.pop("event"), "level": _LEVELS[event.level], **fields}
+
+
+def _key_value_renderer() -> Any:
+    import structlog
+
+    return structlog.processors.KeyValueRenderer(key_order=["at", "level", "event"], drop_missing=True, sort_keys=False)
+
+
+def _traceback_of(error: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception as broken:  # an exception whose own __str__ raises must not take the log down with it
+        text = f"{type(error).__name__} (its traceback cannot be rendered: {type(broken).__name__})"
+    return text[:TRACEBACK_LIMIT].encode(errors="backslashreplace").decode()

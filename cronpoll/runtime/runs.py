@@ -1,0 +1,129 @@
+"""A run: one invocation of a callback, coroutine or thread, and how it ends.
+
+Whatever a callback raises is the outcome of its run and nothing more: SystemExit, KeyboardInterrupt, its own BaseException,
+a CancelledError it raised itself. A run never changes state; it reports its end to the loop, which does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextvars import ContextVar, copy_context
+from datetime import datetime
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from cronpoll.core.errors import abbreviate
+from cronpoll.core.model import ERROR_LIMIT, Callback
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Cut = Literal["timeout", "replaced", "stop"]
+
+
+class ThreadPerCall(Executor):
+    """A daemon thread for each call.
+
+    Not a pool: a function that never returns must not hold up others nor the exit of the process, and a thread that
+    cannot be started has to be an error of this one call, with nothing left in a queue to run later after all.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+
+        def work() -> None:
+            future.set_running_or_notify_cancel()
+            future.set_result(fn(*args, **kwargs))
+
+        threading.Thread(target=work, name="cronpoll-run", daemon=True).start()
+        return future
+
+
+class Run:
+    """One invocation. `cut` says that, and why, it was ended from outside."""
+
+    __slots__ = (
+        "begun",
+        "callback",
+        "cut",
+        "is_async",
+        "open",
+        "run_id",
+        "started_at",
+        "started_elapsed",
+        "task",
+        "task_name",
+    )
+
+    def __init__(
+        self, task_name: str, run_id: str, callback: Callback, is_async: bool, started_at: datetime, elapsed: float
+    ) -> None:
+        self.task_name = task_name
+        self.run_id = run_id
+        self.callback = callback
+        self.is_async = is_async
+        self.started_at = started_at
+        self.started_elapsed = elapsed
+        self.cut: Cut | None = None
+        self.begun = False
+        self.open = True
+        self.task: asyncio.Task[None] | None = None
+
+    def end(self, reason: Cut) -> None:
+        """Ask a coroutine to end. A thread cannot be asked."""
+        if self.cut is None and self.is_async and self.task is not None:
+            self.cut = reason
+            if self.begun:  # a task cancelled before its first step would end without reporting anything
+                self.task.cancel()
+
+
+current_run: ContextVar[Run | None] = ContextVar("cronpoll_current_run", default=None)
+"""The run in whose context we are, also in tasks and threads that it started."""
+
+Report = Callable[[Run, BaseException | None], None]
+
+
+async def perform(run: Run, threads: Executor, report: Report) -> None:
+    """Invoke the callback and report how it ended. Never raises."""
+    current_run.set(run)
+    run.begun = True
+    error: BaseException | None = None
+    try:
+        if run.cut is not None:
+            raise asyncio.CancelledError
+        if run.is_async:
+            await run.callback()
+        else:
+            error, result = await _in_thread(run.callback, threads)
+            if error is None and inspect.isawaitable(result):
+                await result
+    except BaseException as raised:  # the contract: any exception of a callback is a failed run and nothing more
+        error = raised
+    run.open = False
+    report(run, error)
+
+
+async def _in_thread(callback: Callback, threads: Executor) -> tuple[BaseException | None, Any]:
+    context = copy_context()
+
+    def work() -> tuple[BaseException | None, Any]:
+        # Caught here and handed over as a value: a future refuses to carry some exceptions (StopIteration).
+        try:
+            return None, context.run(callback)
+        except BaseException as raised:
+            return raised, None
+
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+def describe(error: BaseException) -> str:
+    """An exception as one bounded text that is valid Unicode, whatever its own `__str__` does."""
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"(its text cannot be rendered: {type(broken).__name__})"
+    name = type(error).__name__
+    return abbreviate(f"{name}: {text}" if text else name, ERROR_LIMIT).encode(errors="backslashreplace").decode()

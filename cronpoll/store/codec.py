@@ -1,0 +1,283 @@
+r"""Events to bytes and back. Pure: no files here, and no decisions about what to do with damage.
+
+A journal is a series of segment files. The byte format of a segment, version 1:
+
+    segment  = head frame { frame }
+    head     = "cronpoll-journal" SP version SP scheduler-identifier SP segment-number SP created SP crc LF
+               version: decimal. identifier: hexadecimal. number: ten decimal digits. created: RFC 3339, UTC.
+               crc: eight hexadecimal digits, CRC-32 of the line up to and without the blank before it.
+    frame    = "#" kind sequence SP length SP crc LF payload
+               kind: "S" (snapshot) or "E" (events). sequence: ten decimal digits, one more than the frame before, also
+               across segments. length: of the payload, ten decimal digits. crc: eight hexadecimal digits, CRC-32 of the
+               frame line up to and without the blank before it, continued over the payload.
+    payload  = { JSON object LF }, UTF-8
+
+The first frame of a segment, and only that one, is a snapshot: a line that says what follows, then one line per task with
+its whole state. Every other frame is one batch of events, in the form in which the log prints them. The state is the
+snapshot with the events folded in, in order.
+
+What the format is for:
+- A frame is one write and one fsync. It is there as a whole or not at all, so a batch is atomic.
+- A line of payload begins with "{" and holds no raw line feed, so a line that begins with "#" is a frame, whatever was
+  damaged before it. Hence one can tell a torn end (nothing intact behind it: a crash while appending) from damage
+  (something intact behind it: lost bytes, nothing may be assumed).
+- CRC-32 finds every single flipped bit; the sequence finds frames that are missing as a whole.
+- People can read it. `grep` works.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, Union
+from zlib import crc32
+
+import msgspec
+
+from cronpoll.core import events as e
+from cronpoll.core.errors import (
+    TaskInvalidStructureError,
+    TaskInvalidTypeError,
+    TaskInvalidValueError,
+    TaskListMismatchError,
+    TaskMissingFieldError,
+    TaskTryDeserializeError,
+    abbreviate,
+)
+from cronpoll.core.model import Book, TaskState
+
+VERSION: Final = 1
+MAGIC: Final = b"cronpoll-journal"
+HEAD_LIMIT: Final = 256
+"""No head is longer than this many bytes."""
+
+_HEAD: Final = re.compile(rb"cronpoll-journal (\d{1,9}) ([0-9a-f]{1,64}) (\d{10}) ([0-9T:.Z-]{20,32}) ([0-9a-f]{8})\n")
+_VERSION: Final = re.compile(rb"cronpoll-journal (\d{1,9}) ")
+_FRAME: Final = re.compile(rb"#([SE])(\d{10}) (\d{10}) ([0-9a-f]{8})\n")
+_CHECKED: Final = 23
+"""How much of a frame line its checksum covers."""
+
+JOURNALED: Final = tuple(kind for kind in e.CATALOGUE.values() if kind.journaled)
+_encoder: Final = msgspec.json.Encoder()
+_events: Final = msgspec.json.Decoder(Union[JOURNALED])  # noqa: UP007  a union of a tuple has no other spelling
+_states: Final = msgspec.json.Decoder(TaskState)
+
+
+class SnapshotHead(msgspec.Struct, frozen=True, rename="camel"):
+    """The first line of a snapshot."""
+
+    snapshot_at: datetime
+    scheduler_identifier: str
+    instance_id: str
+    instance_open: bool
+    tasks: int
+
+
+_snapshot_head: Final = msgspec.json.Decoder(SnapshotHead)
+
+
+class Head(NamedTuple):
+    version: int
+    scheduler_identifier: str
+    segment: int
+    created: datetime
+    length: int
+
+
+class Frame(NamedTuple):
+    kind: str
+    sequence: int
+    start: int
+    payload_start: int
+    end: int
+
+
+class Damage(NamedTuple):
+    """Where reading stopped. `torn`: nothing intact follows, as after a crash while appending."""
+
+    offset: int
+    reason: str
+    torn: bool
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def encode_head(scheduler_identifier: str, segment: int, created: datetime) -> bytes:
+    stamp = created.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    line = f"cronpoll-journal {VERSION} {scheduler_identifier} {segment:010d} {stamp}".encode()
+    return b"%s %08x\n" % (line, crc32(line))
+
+
+def encode_frame(kind: str, sequence: int, payload: bytes) -> bytes:
+    line = f"#{kind}{sequence:010d} {len(payload):010d}".encode()
+    return b"%s %08x\n%s" % (line, crc32(payload, crc32(line)), payload)
+
+
+def encode_events(batch: Iterable[e.Event]) -> bytes:
+    return _encoder.encode_lines(batch)
+
+
+def encode_snapshot(book: Book, at: datetime) -> bytes:
+    head = SnapshotHead(at, book.scheduler_identifier, book.instance_id, book.instance_open, len(book.tasks))
+    return _encoder.encode(head) + b"\n" + _encoder.encode_lines(book.tasks.values())
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_version(data: bytes) -> int | None:
+    """The format version a segment says it has, whatever the rest of the head looks like; None if it is no journal."""
+    match = _VERSION.match(data[:HEAD_LIMIT])
+    return int(match[1]) if match else None
+
+
+def read_head(data: bytes) -> Head | None:
+    """The head, or None if it is not intact."""
+    match = _HEAD.match(data[:HEAD_LIMIT])
+    if match is None or crc32(data[: match.end() - 10]) != int(match[5], 16):
+        return None
+    created = datetime.fromisoformat(match[4].decode())
+    return Head(int(match[1]), match[2].decode(), int(match[3]), created, match.end())
+
+
+def read_frame(data: bytes, offset: int) -> Frame | None:
+    """The frame that begins at `offset`, or None if there is no intact one."""
+    match = _FRAME.match(data, offset)
+    if match is None:
+        return None
+    start = match.end()
+    end = start + int(match[3])
+    view = memoryview(data)
+    if end > len(data) or crc32(view[start:end], crc32(view[offset : offset + _CHECKED])) != int(match[4], 16):
+        return None
+    return Frame(match[1].decode(), int(match[2]), offset, start, end)
+
+
+def read_frames(data: bytes, offset: int) -> tuple[list[Frame], Damage | None]:
+    """The intact frames from `offset` on, in unbroken sequence, and what ended them before the end of the data."""
+    frames: list[Frame] = []
+    while offset < len(data):
+        frame = read_frame(data, offset)
+        if frame is None:
+            return frames, Damage(offset, "the checksum or form of a record is wrong", not _intact_behind(data, offset))
+        if frames and frame.sequence != frames[-1].sequence + 1:
+            reason = f"record {frames[-1].sequence + 1} is missing, record {frame.sequence} follows"
+            return frames, Damage(offset, reason, torn=False)
+        if (frame.kind == "S") != (not frames):
+            return frames, Damage(
+                offset, "a snapshot stands where events belong, or events where it belongs", torn=False
+            )
+        frames.append(frame)
+        offset = frame.end
+    return frames, None
+
+
+def _intact_behind(data: bytes, offset: int) -> bool:
+    """Whether an intact frame begins somewhere behind `offset`.
+
+    Lines made to look like frames could make this quadratic, so the bytes checksummed are bounded; beyond that the answer
+    is yes, which leads to refusal and not to a cut.
+    """
+    budget = 4 * (len(data) - offset) + 1_000_000
+    at = data.find(b"\n#", offset)
+    while at >= 0:
+        match = _FRAME.match(data, at + 1)
+        if match is not None and match.end() + int(match[3]) <= len(data):
+            budget -= int(match[3])
+            if budget < 0 or read_frame(data, at + 1) is not None:
+                return True
+        at = data.find(b"\n#", at + 1)
+    return False
+
+
+def decode_events(payload: bytes | memoryview) -> Iterator[e.Event | tuple[bytes, TaskTryDeserializeError]]:
+    """The events of a payload. A line that cannot be one comes as its bytes and the error that says why."""
+    try:
+        yield from _events.decode_lines(payload)
+        return
+    except msgspec.DecodeError:  # also ValidationError: at least one line is bad; find out which and why, one by one
+        pass
+    for line in _lines(payload):
+        try:
+            yield decode_event(line)
+        except TaskTryDeserializeError as error:
+            yield line, error
+
+
+def decode_event(line: bytes) -> e.Event:
+    """One event, or the typed error that says what is wrong with the line."""
+    try:
+        return _events.decode(line)  # type: ignore[no-any-return]
+    except msgspec.DecodeError as error:
+        raise _diagnosis(line, error) from error
+
+
+def decode_snapshot(
+    payload: bytes | memoryview, where: str
+) -> tuple[SnapshotHead, list[TaskState | tuple[bytes, TaskTryDeserializeError]]]:
+    """A snapshot's head and tasks; a task that cannot be one comes as its bytes and the error that says why."""
+    lines = _lines(payload)
+    try:
+        head = _snapshot_head.decode(lines[0] if lines else b"")
+    except msgspec.DecodeError as error:
+        raise TaskInvalidStructureError(None, f"the snapshot in {where} has no valid first line: {error}") from error
+    if len(lines) - 1 != head.tasks:
+        raise TaskListMismatchError(head.tasks, len(lines) - 1, where)
+    tasks: list[TaskState | tuple[bytes, TaskTryDeserializeError]] = []
+    for line in lines[1:]:
+        try:
+            tasks.append(_states.decode(line))
+        except msgspec.DecodeError as error:
+            tasks.append((line, _diagnosis(line, error, TaskState)))
+    return head, tasks
+
+
+def _lines(payload: bytes | memoryview) -> list[bytes]:
+    return [line for line in bytes(payload).split(b"\n") if line]
+
+
+def name_in(line: bytes) -> str | None:
+    """The task that a line speaks of, as far as it can be made out."""
+    try:
+        raw = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = re.search(rb'"taskName":("(?:[^"\\]|\\.){0,4000}")', line)
+        try:
+            raw = {"taskName": msgspec.json.decode(found[1])} if found else None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+    name = raw.get("taskName") if isinstance(raw, dict) else None
+    return name if isinstance(name, str) else None
+
+
+_EXPECTED: Final = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`")
+
+
+def _diagnosis(line: bytes, error: Exception, kind: Any = None) -> TaskTryDeserializeError:
+    """The error of the taxonomy for a line that is not what it should be."""
+    try:
+        raw = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return TaskInvalidStructureError(abbreviate(line.decode(errors="replace")), f"not JSON ({error})")
+    if not isinstance(raw, dict):
+        return TaskInvalidStructureError(abbreviate(str(raw)), "not an object")
+    if kind is None:
+        kind = e.CATALOGUE.get(raw["event"]) if isinstance(raw.get("event"), str) else None
+        if kind is None:
+            return TaskInvalidStructureError(abbreviate(str(raw)), "not an event of this version")
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name not in raw:
+            if field.required:
+                return TaskMissingFieldError(field.encode_name)
+            continue
+        value = raw[field.encode_name]
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError as problem:
+            match = _EXPECTED.search(str(problem))
+            if match is not None:
+                return TaskInvalidTypeError(field.encode_name, value, match["expected"], match["got"])
+            return TaskInvalidValueError(field.encode_name, value, str(problem))
+    return TaskInvalidStructureError(abbreviate(str(raw)), str(error))

@@ -1,0 +1,110 @@
+"""The system calls of the journal, and nothing else: what a simulated disk has to imitate.
+
+Kept this small so that every one of them can be made to fail, or to be the last, in a test. Each call is one action on the
+file system; errors are `OSError` as the platform gives them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from typing import Protocol
+
+
+class Disk(Protocol):
+    blocking: bool
+    """Whether calls can take long, so that they belong in the writer thread and not on the event loop."""
+
+    def make_directory(self, path: str) -> None: ...
+    def names(self, directory: str) -> list[str]: ...
+    def read(self, path: str, limit: int = -1) -> bytes: ...
+    def size(self, path: str) -> int: ...
+    def create(self, path: str) -> int: ...
+    def append_to(self, path: str) -> int: ...
+    def write(self, handle: int, data: bytes) -> int: ...
+    def fsync(self, handle: int) -> None: ...
+    def truncate(self, handle: int, size: int) -> None: ...
+    def close(self, handle: int) -> None: ...
+    def rename(self, old: str, new: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def fsync_directory(self, path: str) -> None: ...
+    def lock(self, path: str) -> int | None: ...
+    def lock_holder(self, path: str) -> int | None: ...
+    def entropy(self, count: int) -> bytes: ...
+
+
+class OsDisk:
+    """The real one. Files 0600, directories 0700, every descriptor close-on-exec (Python's default)."""
+
+    blocking = True
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def names(self, directory: str) -> list[str]:
+        return os.listdir(directory)
+
+    def read(self, path: str, limit: int = -1) -> bytes:
+        with open(path, "rb") as file:
+            return file.read(limit)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def create(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+
+    def append_to(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+
+    def write(self, handle: int, data: bytes) -> int:
+        return os.write(handle, data)
+
+    def fsync(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def fsync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def lock(self, path: str) -> int | None:
+        """An exclusive lock for as long as the handle is open, with our pid written into it; None if somebody has it."""
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
+        # The pid is a courtesy to whoever is refused. A full disk must not stop us from taking the lock for its sake.
+        with suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        return handle
+
+    def lock_holder(self, path: str) -> int | None:
+        try:
+            return int(self.read(path, 32))
+        except (OSError, ValueError):
+            return None
+
+    def entropy(self, count: int) -> bytes:
+        return os.urandom(count)

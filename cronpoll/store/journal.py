@@ -1,0 +1,359 @@
+"""The journal: a directory of segment files (format: `codec`), written by one thread, held by one process.
+
+    lock                    exclusive lock, with the pid of its holder
+    0000000007.journal      the current segment: highest number. Snapshot, then everything since.
+    0000000006.journal ...  earlier segments: the history, kept for the retention time
+    0000000008.journal.tmp  a segment in the making; removed at the next start if the process died over it
+    aside/                  bytes that were cut off or could not be understood; never read again by the program
+
+Append: one write and one fsync per batch. What `append` has returned for is durable.
+
+Compaction: the next segment is written under a temporary name with a snapshot of the present state, fsynced, renamed,
+and the directory fsynced. Before the rename the old segment is current and complete, after it the new one is; there is
+no moment with neither. The old segment becomes history as it is. Nothing is rewritten, so nothing can be forgotten, and
+the pause is that of writing a snapshot.
+
+Failures. If a write fails (disk full), the file is cut back to the last whole frame and the caller may try again. If an
+fsync fails, nobody knows what the disk holds, and asking again would be answered with a lie (the kernel reports the error
+once and drops the pages); the segment is *suspect*: nothing more is appended to it, and the way on is a new segment from
+the state in memory. The same holds when a segment could not be cut back or its name could not be made durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from cronpoll.core import events as e
+from cronpoll.core.errors import (
+    JournalDamagedError,
+    JournalVersionError,
+    StateDirectoryError,
+    StateDirectoryLockedError,
+    StoreWriteError,
+    TaskTryDeserializeError,
+)
+from cronpoll.core.machine import apply
+from cronpoll.core.model import Book
+from cronpoll.store import codec
+from cronpoll.store.disk import Disk, OsDisk
+
+RETENTION: Final = timedelta(days=90)
+RETENTION_BYTES: Final = 256 * 2**20
+SEGMENT_BYTES: Final = 16 * 2**20
+"""A segment with more events than this is followed by a new one: it bounds what a start has to read."""
+_BUSY_FACTOR: Final = 4
+"""While there is work to do, a segment may grow to this many times its size before compaction is put first."""
+
+_SUFFIX: Final = ".journal"
+_T = TypeVar("_T")
+
+
+class Opened(NamedTuple):
+    """What was found: the state, and what there is to say about it."""
+
+    book: Book
+    findings: list[e.Event]
+
+
+class Store(Protocol):
+    """What the scheduler needs of a place to keep its state."""
+
+    async def open(self, now: datetime) -> Opened: ...
+    async def append(self, batch: Sequence[e.Event]) -> None: ...
+    def wants_checkpoint(self, *, busy: bool) -> bool: ...
+    async def checkpoint(self, book: Book, now: datetime) -> e.JournalCompacted: ...
+    @property
+    def suspect(self) -> bool: ...
+    async def close(self) -> None: ...
+    def new_identifier(self) -> str: ...
+
+
+class Journal:
+    """A store in a directory."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        disk: Disk | None = None,
+        retention: timedelta = RETENTION,
+        retention_bytes: int = RETENTION_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self.directory = os.path.abspath(os.fspath(directory))
+        self.suspect = False
+        self._disk: Disk = disk if disk is not None else OsDisk()
+        self._retention = retention
+        self._retention_bytes = retention_bytes
+        self._segment_bytes = segment_bytes
+        self._writer: ThreadPoolExecutor | None = None
+        self._lock: int | None = None
+        self._handle: int | None = None
+        self._identifier = ""
+        self._segment = 0
+        self._sequence = 0
+        self._end = 0
+        self._snapshot_end = 0
+        self._compact_at = 0
+        self._created: dict[int, datetime] = {}
+
+    # -- the interface, on the event loop -------------------------------------------------------------------------------
+
+    async def open(self, now: datetime) -> Opened:
+        """Take the lock, read the state, repair a torn end. Raises without having changed anything else."""
+        if self._disk.blocking:
+            self._writer = ThreadPoolExecutor(1, "cronpoll-journal")
+        try:
+            return await self._in_writer(self._open, now)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def append(self, batch: Sequence[e.Event]) -> None:
+        """Make the batch durable, all of it or none of it. `StoreWriteError` if it is not."""
+        await self._in_writer(self._append, batch)
+
+    def wants_checkpoint(self, *, busy: bool) -> bool:
+        """Whether a checkpoint is due: a segment has grown large, or cannot be written to any more."""
+        grown = self._end - self._compact_at
+        return self.suspect or grown > (_BUSY_FACTOR * self._segment_bytes if busy else 0)
+
+    async def checkpoint(self, book: Book, now: datetime) -> e.JournalCompacted:
+        """Begin a new segment with the state of `book`, which must not change meanwhile."""
+        return await self._in_writer(self._rotate, book, now)
+
+    async def close(self) -> None:
+        await self._in_writer(self._close)
+        if self._writer is not None:
+            self._writer.shutdown()
+            self._writer = None
+
+    def new_identifier(self) -> str:
+        return self._disk.entropy(8).hex()
+
+    async def _in_writer(self, action: Callable[..., _T], *arguments: Any) -> _T:
+        if self._writer is None:
+            return action(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._writer, action, *arguments)
+
+    # -- in the writer thread -------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def _file(self, segment: int) -> str:
+        return self._path(f"{segment:010d}{_SUFFIX}")
+
+    def _open(self, now: datetime) -> Opened:
+        disk = self._disk
+        self.suspect, self._segment, self._sequence, self._created = False, 0, 0, {}
+        try:
+            disk.make_directory(self.directory)
+            self._lock = disk.lock(self._path("lock"))
+            if self._lock is None:
+                raise StateDirectoryLockedError(self.directory, disk.lock_holder(self._path("lock")))
+            names = disk.names(self.directory)
+            segments = sorted(
+                int(name[: -len(_SUFFIX)]) for name in names if name.endswith(_SUFFIX) and name[:10].isdigit()
+            )
+            if segments:
+                opened = self._read(segments[-1], now)
+                self._note_ages(segments)
+            else:
+                opened = Opened(Book(disk.entropy(16).hex()), [])
+            for name in names:
+                if name.endswith(_SUFFIX + ".tmp"):
+                    disk.remove(self._path(name))
+        except OSError as cause:
+            raise StateDirectoryError(self.directory, str(cause)) from cause
+        self._identifier = opened.book.scheduler_identifier
+        if not segments:
+            self._rotate(opened.book, now)
+        return opened
+
+    def _read(self, segment: int, now: datetime) -> Opened:
+        file = self._file(segment)
+        data = self._disk.read(file)
+        version = codec.read_version(data)
+        if version is not None and version > codec.VERSION:
+            raise JournalVersionError(file, str(version), codec.VERSION)
+        head = codec.read_head(data)
+        if head is None or head.segment != segment:
+            raise JournalDamagedError(file, 0, "the first line is not that of a journal segment of this number")
+        frames, damage = codec.read_frames(data, head.length)
+        if damage is not None and not damage.torn:
+            raise JournalDamagedError(file, damage.offset, damage.reason)
+        if not frames:
+            # A segment is renamed into place with its snapshot complete. Without one it was not torn, it was damaged.
+            raise JournalDamagedError(file, head.length, "the snapshot at its beginning is not intact")
+        book, findings = self._fold(data, frames, file, now)
+        if book.scheduler_identifier != head.scheduler_identifier:
+            raise JournalDamagedError(file, 0, "the first line and the snapshot name different schedulers")
+        self._segment, self._sequence = segment, frames[-1].sequence
+        self._handle = self._disk.append_to(file)
+        self._end, self._snapshot_end = frames[-1].end, frames[0].end
+        if damage is not None:
+            findings.insert(0, self._cut(file, data, now))
+        # A record that was set aside is left behind with its segment, or every start would find it again.
+        self._plan_compaction(now_wanted=any(isinstance(found, e.TaskRecordSetAside) for found in findings))
+        return Opened(book, findings)
+
+    def _fold(self, data: bytes, frames: list[codec.Frame], file: str, now: datetime) -> tuple[Book, list[e.Event]]:
+        view = memoryview(data)
+        first = frames[0]
+        head, tasks = codec.decode_snapshot(view[first.payload_start : first.end], file)
+        book = Book(head.scheduler_identifier, head.instance_id, head.instance_open)
+        findings: list[e.Event] = []
+
+        def set_aside(line: bytes, error: TaskTryDeserializeError, frame: codec.Frame) -> None:
+            aside = f"{os.path.basename(file)}-{frame.start}-{len(findings)}.record"
+            self._keep_aside(aside, line)
+            event = e.TaskRecordSetAside(
+                now, codec.name_in(line), error.message, type(error).__name__, file, frame.start
+            )
+            findings.append(event)
+            apply(book, event)
+
+        for task in tasks:
+            if isinstance(task, tuple):
+                set_aside(*task, first)
+            else:
+                book.tasks[task.task_name] = task
+        for frame in frames[1:]:
+            for event in codec.decode_events(view[frame.payload_start : frame.end]):
+                if isinstance(event, tuple):
+                    set_aside(*event, frame)
+                else:
+                    apply(book, event)
+        return book, findings
+
+    def _cut(self, file: str, data: bytes, now: datetime) -> e.Event:
+        """Cut the torn end off, having put it aside. A crash in between repeats both, to the same result."""
+        assert self._handle is not None
+        lost = data[self._end :]
+        kept = self._keep_aside(f"{os.path.basename(file)}-{self._end}.torn", lost)
+        self._disk.truncate(self._handle, self._end)
+        self._disk.fsync(self._handle)
+        named = {name for line in lost.splitlines() if (name := codec.name_in(line)) is not None}
+        return e.JournalRepaired(now, file, self._end, len(lost), kept, tuple(sorted(named)))
+
+    def _keep_aside(self, name: str, content: bytes) -> str:
+        directory = self._path("aside")
+        self._disk.make_directory(directory)
+        path = os.path.join(directory, name)
+        handle = self._disk.create(path)
+        try:
+            self._write_all(handle, content)
+            self._disk.fsync(handle)
+        finally:
+            self._disk.close(handle)
+        self._disk.fsync_directory(directory)
+        return path
+
+    def _write_all(self, handle: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._disk.write(handle, bytes(view) if len(view) != len(data) else data) :]
+
+    def _append(self, batch: Sequence[e.Event]) -> None:
+        if not batch:
+            return
+        file = self._file(self._segment)
+        if self.suspect or self._handle is None:
+            raise StoreWriteError("append to", file, OSError("an earlier write failed; a new segment is needed"))
+        data = codec.encode_frame("E", self._sequence + 1, codec.encode_events(batch))
+        try:
+            self._write_all(self._handle, data)
+        except OSError as cause:
+            try:
+                self._disk.truncate(self._handle, self._end)
+            except OSError:
+                self.suspect = True
+            raise StoreWriteError("append to", file, cause) from cause
+        try:
+            self._disk.fsync(self._handle)
+        except OSError as cause:
+            self.suspect = True
+            raise StoreWriteError("fsync", file, cause) from cause
+        self._end += len(data)
+        self._sequence += 1
+
+    def _rotate(self, book: Book, now: datetime) -> e.JournalCompacted:
+        disk, number = self._disk, self._segment + 1
+        file = self._file(number)
+        head = codec.encode_head(self._identifier, number, now)
+        frame = codec.encode_frame("S", self._sequence + 1, codec.encode_snapshot(book, now))
+        handle = None
+        try:
+            handle = disk.create(file + ".tmp")
+            self._write_all(handle, head + frame)
+            disk.fsync(handle)
+            if self.suspect and self._handle is not None:
+                # What follows the last acknowledged frame in the old segment never happened, as far as anybody was told.
+                with suppress(OSError):
+                    disk.truncate(self._handle, self._end)
+            disk.rename(file + ".tmp", file)
+        except OSError as cause:
+            if handle is not None:
+                with suppress(OSError):
+                    disk.close(handle)
+                with suppress(OSError):
+                    disk.remove(file + ".tmp")
+            self._plan_compaction(now_wanted=False)
+            raise StoreWriteError("write", file, cause) from cause
+        # From here on the new segment may be the one that is found after a crash. Only it may be written to, and only once
+        # its name is certain to be there.
+        old, self._handle = self._handle, handle
+        self._segment, self._sequence, self._created[number] = number, self._sequence + 1, now
+        self._end = self._snapshot_end = len(head) + len(frame)
+        self.suspect = True
+        if old is not None:
+            with suppress(OSError):
+                disk.close(old)
+        try:
+            disk.fsync_directory(self.directory)
+        except OSError as cause:
+            raise StoreWriteError("fsync", self.directory, cause) from cause
+        self.suspect = False
+        self._plan_compaction(now_wanted=False)
+        return e.JournalCompacted(now, file, len(book.tasks), self._forget_old(now))
+
+    def _plan_compaction(self, *, now_wanted: bool) -> None:
+        """Let the segment grow by its quota, or by twice the size of its snapshot if that is more: the cost stays linear."""
+        quota = max(self._segment_bytes, 2 * self._snapshot_end)
+        self._compact_at = 0 if now_wanted else max(self._end, self._snapshot_end) + quota
+
+    def _note_ages(self, segments: list[int]) -> None:
+        for segment in segments:
+            head = codec.read_head(self._disk.read(self._file(segment), codec.HEAD_LIMIT))
+            if head is not None:
+                self._created[segment] = head.created
+
+    def _forget_old(self, now: datetime) -> int:
+        """Remove segments beyond the retention. One is old when its successor, and so all it holds, was begun before."""
+        removed = held = 0
+        ages = sorted(self._created.items(), reverse=True)
+        for (_, successor_began), (segment, _) in pairwise(ages):
+            file = self._file(segment)
+            with suppress(OSError):
+                if held >= self._retention_bytes or now - successor_began > self._retention:
+                    self._disk.remove(file)
+                    del self._created[segment]
+                    removed += 1
+                else:
+                    held += self._disk.size(file)
+        return removed
+
+    def _close(self) -> None:
+        for handle in (self._handle, self._lock):
+            if handle is not None:
+                with suppress(OSError):
+                    self._disk.close(handle)
+        self._handle = self._lock = None

@@ -1,0 +1,18 @@
+"""Rules for all tests: nothing is skipped where everything is installed (CRONPOLL_FORBID_SKIPS)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not os.environ.get("CRONPOLL_FORBID_SKIPS"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter is not None else []
+    if skipped:
+        reporter.write_line(f"{len(skipped)} tests were skipped, and CRONPOLL_FORBID_SKIPS is set", red=True)
+        session.exitstatus = 1
