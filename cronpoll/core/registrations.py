@@ -101,11 +101,16 @@ def _check_name(name: str) -> None:
         raise InvalidRegistrationError("name", name, "a task name must not be empty")
     if len(name) > NAME_LIMIT:
         raise InvalidRegistrationError("name", name, f"longer than {NAME_LIMIT} characters", name)
-    if not name.isascii():
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise InvalidRegistrationError("name", ascii(name), "contains unpaired surrogates", ascii(name)) from None
+    if not _encodable(name):
+        raise InvalidRegistrationError("name", ascii(name), "contains unpaired surrogates", ascii(name))
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_options(given: Registration) -> None:
@@ -130,8 +135,9 @@ def _check_options(given: Registration) -> None:
     attempts = given.max_attempts
     if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
         raise bad("max_attempts", attempts, "expected a whole number of at least 1")
-    if not isinstance(given.description, str) or len(given.description) > DESCRIPTION_LIMIT:
-        raise bad("description", "", f"expected text of at most {DESCRIPTION_LIMIT} characters")
+    text = given.description
+    if not isinstance(text, str) or len(text) > DESCRIPTION_LIMIT or not _encodable(text):
+        raise bad("description", "", f"expected valid Unicode text of at most {DESCRIPTION_LIMIT} characters")
     if not is_async(given.callback):
         # A function in a thread cannot be ended from outside; promising to do so would be a lie.
         if given.timeout is not None:

@@ -52,7 +52,7 @@ from cronpoll.core.zones import EPOCH, floor_minute, zone_of
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.observe import Observer
-from cronpoll.runtime.runs import Run, ThreadPerCall, describe, perform
+from cronpoll.runtime.runs import Run, ThreadPerCall, describe, kind_of, perform
 from cronpoll.runtime.zonebook import ZoneBook
 from cronpoll.store.journal import Store
 
@@ -138,6 +138,7 @@ class Engine:
         self._store = store
         self._clock = clock
         self._observer = observer
+        self._level = observer.level
         self._host_zone = host_zone
         self._max_concurrent = max_concurrent
         self._threads = ThreadPerCall()
@@ -232,9 +233,9 @@ class Engine:
 
     async def _run(self) -> None:
         try:
-            while not (self._stop_requested and self._all_quiet()):
+            while not self._over():
                 await self._cycle()
-                if not (self._ended or self._changes or self._manual):
+                if not (self._ended or self._changes or self._manual or self._over()):
                     seconds = self._pause()
                     self._wait_until = self._clock.monotonic() + seconds
                     await self._clock.wait(seconds, self._waker)
@@ -248,6 +249,7 @@ class Engine:
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
+        self._level = self._observer.level
         self._watch_clock(now, elapsed)
         for ended in self._take_ended():
             self._record_end(ended)
@@ -256,10 +258,10 @@ class Engine:
         polled = self._begin_poll(now)
         self._look.update(dict.fromkeys(self._agenda.take_due(now)))
         self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
+        self._cut_overdue(elapsed)
         if self._stop_requested:
             self._look.clear()
             self._cut_off(elapsed)
-        self._cut_overdue(elapsed)
         executed = evaluated = 0
         if self._ready_to_write(elapsed):
             decisions = Decisions()
@@ -333,7 +335,7 @@ class Engine:
             if run.cut == "timeout" and entry is not None:
                 text = f"Timeout: ended after {entry.timeout:g} s"
             elif error is not None:
-                text, kind = describe(error), type(error).__name__
+                text, kind = describe(error), kind_of(error)
             retry_at = self._retry_at(run, at)
             self._record(
                 e.TaskRunFailed(at, name, duration, run.run_id, False, text, kind, retry_at),
@@ -443,9 +445,8 @@ class Engine:
         """Put delays that were written down as instants back on the elapsed clock, never longer than they were."""
         state = entry.state
         if state.retry_at is not None:
-            remaining = (state.retry_at - now).total_seconds()
-            if state.last_failure_at is not None:
-                remaining = min(remaining, (state.retry_at - state.last_failure_at).total_seconds())
+            longest = retry_instant(state.config, state.attempt, now, now) or now
+            remaining = (min(state.retry_at, longest) - now).total_seconds()
             entry.retry_due = elapsed + max(remaining, 0.0)
         if state.quarantined_until is not None:
             remaining = min((state.quarantined_until - now).total_seconds(), 3_600.0)
@@ -456,7 +457,7 @@ class Engine:
     ) -> None:
         for event in batch:
             self._emit(event)
-        if self._observer.level <= e.DEBUG:
+        if self._level <= e.DEBUG:
             for name in outcome.preserved:
                 self._emit(e.TaskPreserved(now, name))
             for registration in registrations:
@@ -629,7 +630,7 @@ class Engine:
                 return 0
             self._backlog = []
         book, emit = self._book, self._emit
-        lowest = self._observer.level
+        lowest = self._level
         for event in decisions.events:
             if event.journaled:
                 machine.apply(book, event)
@@ -662,10 +663,10 @@ class Engine:
         self._next_poll = minute + MINUTE
         if not self._entries:
             return None
-        if self._observer.level <= e.DEBUG:
+        if self._level <= e.DEBUG:
             self._emit(e.PollStarted(now, minute, len(self._entries)))
         self._follow_host_zone(now)
-        if self._observer.level <= e.TaskMinuteNonexistent.level:
+        if self._level <= e.TaskMinuteNonexistent.level:
             for group, gap in self._agenda.take_gaps(now):
                 first, number = group.schedule.lost_in(gap)
                 if number:
@@ -676,7 +677,7 @@ class Engine:
         return minute
 
     def _end_poll(self, minute: datetime, evaluated: int, executed: int, began: float) -> None:
-        if self._observer.level <= e.DEBUG:
+        if self._level <= e.DEBUG:
             duration = round((self._clock.monotonic() - began) * 1_000, 3)
             self._emit(e.PollCompleted(self._clock.wall(), minute, evaluated, executed, duration))
 
@@ -697,7 +698,7 @@ class Engine:
         self._emit(event, error)
 
     def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
-        if event.level >= self._observer.level:
+        if event.level >= self._level:
             self._observer(event, error)
 
     async def _append(self, batch: Sequence[e.Event]) -> None:
@@ -739,8 +740,8 @@ class Engine:
 
     # -- the end ---------------------------------------------------------------------------------------------------------
 
-    def _all_quiet(self) -> bool:
-        return not (self._runs or self._ended or self._changes)
+    def _over(self) -> bool:
+        return self._stop_requested and not (self._runs or self._ended or self._changes)
 
     def _cut_off(self, elapsed: float) -> None:
         """During a stop: once its time is over, end what still runs; once the grace is over too, give it up."""

@@ -31,6 +31,32 @@ class Observer(Protocol):
         """Take notice of an event; `error` is the exception behind a failed run, for its traceback."""
 
 
+class Guarded:
+    """Another observer whose own failures are not ours: a closed stream or a broken handler must not stop the scheduler.
+
+    The failure is reported to the standard logger, once for each kind, and the event is lost to that observer alone.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._reported: set[type[BaseException]] = set()
+
+    @property
+    def level(self) -> int:
+        return self._observer.level
+
+    def __call__(self, event: Event, error: BaseException | None = None) -> None:
+        try:
+            self._observer(event, error)
+        except Exception as failure:
+            if type(failure) not in self._reported:
+                self._reported.add(type(failure))
+                text = (
+                    "an observer failed on %s; events go on without it, further failures of this kind are not reported"
+                )
+                logging.getLogger("cronpoll").exception(text, type(event).__name__)
+
+
 class Silence:
     """Nobody listens."""
 

@@ -125,5 +125,14 @@ def describe(error: BaseException) -> str:
         text = str(error)
     except Exception as broken:
         text = f"(its text cannot be rendered: {type(broken).__name__})"
-    name = type(error).__name__
-    return abbreviate(f"{name}: {text}" if text else name, ERROR_LIMIT).encode(errors="backslashreplace").decode()
+    name = kind_of(error)
+    return _valid(abbreviate(f"{name}: {text}" if text else name, ERROR_LIMIT))
+
+
+def kind_of(error: BaseException) -> str:
+    return _valid(abbreviate(type(error).__name__, ERROR_LIMIT))
+
+
+def _valid(text: str) -> str:
+    """Text that can be written as UTF-8: unpaired surrogates become visible instead of an error in the journal."""
+    return text.encode(errors="backslashreplace").decode()

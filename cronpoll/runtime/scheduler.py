@@ -19,7 +19,7 @@ from cronpoll.core.registrations import checked
 from cronpoll.runtime.clock import Clock, SystemClock
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.hostzone import zone_source
-from cronpoll.runtime.observe import Observer, StandardLog
+from cronpoll.runtime.observe import Guarded, Observer, StandardLog
 from cronpoll.runtime.runs import current_run, describe
 from cronpoll.store.journal import Journal, Store
 
@@ -61,7 +61,7 @@ class Scheduler:
         self._reject = reinitialize == "reject"
         self._stop_timeout = None if stop_timeout is None else stop_timeout.total_seconds()
         self._max_concurrent = max_concurrent
-        self._observer: Observer = log if log is not None else StandardLog()
+        self._observer: Observer = Guarded(log if log is not None else StandardLog())
         self._state = "uninitialized"
         self._engine: Engine | None = None
         self._turn = asyncio.Lock()
