@@ -70,7 +70,8 @@ class Agenda:
         self._gaps: dict[Zone, Gap | None] = {}
         self._order = count()
 
-    def add(self, name: str, schedule: Schedule, now: datetime) -> Group:
+    def group(self, schedule: Schedule, now: datetime) -> Group:
+        """The group of a schedule, to put members into; made if there is none yet."""
         group = self._groups.get(schedule)
         if group is None:
             group = self._groups[schedule] = Group(schedule, now)
@@ -78,13 +79,16 @@ class Agenda:
             zone = schedule.zone
             if zone not in self._gaps:
                 self._gaps[zone] = zone.next_gap(second_of(now))
-        group.members[name] = None
         return group
 
     def remove(self, name: str, group: Group) -> None:
+        """Take a member out of its group."""
         group.members.pop(name, None)
-        if not group.members:
-            self._groups.pop(group.schedule, None)  # its heap entry finds it empty and goes, too
+
+    def tidy(self) -> None:
+        """Forget groups that have lost all their members. Their heap entries find them empty, and go."""
+        for schedule in [schedule for schedule, group in self._groups.items() if not group.members]:
+            del self._groups[schedule]
 
     def delay(self, name: str, until: float) -> None:
         heappush(self._delays, (until, next(self._order), name))

@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from cronpoll.core import events as e
-from cronpoll.core.model import Book, OpenRun, TaskConfig, TaskState
+from cronpoll.core.model import Book, OpenRun, TaskConfig, TaskState, shared_config
 from cronpoll.core.owed import opening_base
 
 Table = dict[tuple[str, str], str]
@@ -103,7 +103,7 @@ def _stopped(book: Book, _: e.SchedulerStopped) -> None:
 
 
 def _added(book: Book, event: e.TaskAdded) -> None:
-    config = TaskConfig(event.cron_expression, event.retry_delay_ms, event.zone, event.options)
+    config = shared_config(event.cron_expression, event.retry_delay_ms, event.zone, event.options)
     base = opening_base(event.at)
     earlier = book.tasks.get(event.task_name)
     if earlier is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -44,7 +45,7 @@ QUARANTINE_SHORTEST: Final = timedelta(seconds=60)
 QUARANTINE_LONGEST: Final = timedelta(hours=1)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, cache_hash=True):
     """Everything about a task that can be set besides name, cron, callback and retry delay, as it is written down."""
 
     timezone: str | None = None
@@ -157,6 +158,13 @@ class Book(msgspec.Struct):
     tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
 
 
+@lru_cache(maxsize=65_536)
+def shared_config(cron_expression: str, retry_delay_ms: float, zone: str, options: Options) -> TaskConfig:
+    """A config, the same object for the same values: many tasks have few."""
+    return TaskConfig(cron_expression, retry_delay_ms, zone, options)
+
+
+@lru_cache(maxsize=1_024)
 def milliseconds(duration: timedelta) -> float:
     """A duration as it is written down: a whole number where it is one."""
     value = duration / MILLISECOND

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple
 
@@ -131,6 +132,7 @@ def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: 
 # -- instants that the rules fix -----------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=16)  # a whole list is registered at one moment
 def opening_base(registered_at: datetime) -> datetime:
     """`base` of a task whose schedule is registered now: the minute of the registration is still open (boot rule)."""
     return floor_minute(registered_at) - MICROSECOND

@@ -7,11 +7,13 @@ of all the others in its details. Nothing here has a side effect.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache, partial
+from types import FunctionType
 from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
+
+from msgspec.structs import astuple
 
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import (
@@ -57,9 +59,10 @@ def checked(registrations: Any) -> list[Registration]:
     accepted: list[Registration] = []
     errors: list[RegistrationError] = []
     names: set[str] = set()
+    good_crons: set[str] = set()
     for index, received in enumerate(registrations):
         try:
-            registration = _one(index, received)
+            registration = _one(index, received, good_crons)
             if registration.name in names:
                 raise ScheduleDuplicateTaskError(registration.name)
             names.add(registration.name)
@@ -71,7 +74,7 @@ def checked(registrations: Any) -> list[Registration]:
     return accepted
 
 
-def _one(index: int, received: Any) -> Registration:
+def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
     rich = isinstance(received, Registration)
     if rich:
         name, cron, callback, delay = received.name, received.cron, received.callback, received.retry_delay
@@ -82,10 +85,12 @@ def _one(index: int, received: Any) -> Registration:
     if not (isinstance(name, str) and isinstance(cron, str) and callable(callback) and isinstance(delay, timedelta)):
         raise RegistrationShapeError(index, received)
     _check_name(name)
-    try:
-        parse(cron)
-    except InvalidCronExpressionError as cause:
-        raise CronExpressionInvalidError(cause) from cause
+    if cron not in good_crons:
+        try:
+            parse(cron)
+        except InvalidCronExpressionError as cause:
+            raise CronExpressionInvalidError(cause) from cause
+        good_crons.add(cron)
     if delay < _NOTHING:
         raise NegativeRetryDelayError(milliseconds(delay))
     if delay > DELAY_LIMIT:
@@ -106,6 +111,8 @@ def _check_name(name: str) -> None:
 
 
 def _encodable(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -148,6 +155,8 @@ def _check_options(given: Registration) -> None:
 
 def is_async(callback: Any) -> bool:
     """Whether calling `callback` gives a coroutine: an async function, a partial of one, or an object with async call."""
+    if type(callback) is FunctionType and callback.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
     while isinstance(callback, partial):
         callback = callback.func
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
@@ -185,11 +194,9 @@ def options_of(registration: Registration) -> Options:
     )
 
 
-_OPTION_FIELDS: Final[Sequence[str]] = Registration.__struct_fields__[4:]
 _OPTION_DEFAULTS: Final = Registration.__struct_defaults__
 
 
 def is_plain(registration: Registration) -> bool:
-    return all(
-        getattr(registration, field) == default for field, default in zip(_OPTION_FIELDS, _OPTION_DEFAULTS, strict=True)
-    )
+    """Whether every option has its default."""
+    return astuple(registration)[-len(_OPTION_DEFAULTS) :] == _OPTION_DEFAULTS

@@ -24,6 +24,8 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.agenda import Agenda, Group
@@ -39,11 +41,13 @@ from cronpoll.core.errors import (
 from cronpoll.core.model import (
     MINUTE,
     Book,
+    Callback,
     Registration,
     TaskConfig,
     TaskState,
     Trigger,
     milliseconds,
+    shared_config,
 )
 from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant
 from cronpoll.core.reconcile import Outcome, reconcile
@@ -66,35 +70,30 @@ MISSED_COUNT_LIMIT: Final = 1_000
 """Missed minutes are counted up to here; ten years of them are not worth a second of anybody's time."""
 
 
-class Entry:
-    """A registered task at run time: its state, its callback, its group, and what exists only while the process lives."""
+class Entry(msgspec.Struct, gc=False):
+    """A registered task at run time: its state, its callback, its group, and what exists only while the process lives.
 
-    __slots__ = (
-        "again",
-        "callback",
-        "group",
-        "is_async",
-        "quarantine_end",
-        "replacing",
-        "retry_due",
-        "runs",
-        "state",
-        "timeout",
-    )
+    Not seen by the garbage collector, which would otherwise visit a million of them; the engine drops them when it ends.
+    """
 
-    def __init__(self, state: TaskState, group: Group) -> None:
-        self.state = state
-        self.group = group
-        self.retry_due: float | None = None
-        self.quarantine_end: float | None = None
-        self.again: float | None = None
-        self.replacing = False
-        self.runs: tuple[Run, ...] = ()
+    state: TaskState
+    group: Group
+    callback: Callback
+    is_async: bool
+    timeout: float | None
+    retry_due: float | None = None
+    quarantine_end: float | None = None
+    again: float | None = None
+    runs: tuple[Run, ...] = ()
 
     def take(self, registration: Registration) -> None:
         self.callback = registration.callback
         self.is_async = is_async(registration.callback)
-        self.timeout = None if registration.timeout is None else registration.timeout.total_seconds()
+        self.timeout = _seconds(registration.timeout)
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
 
 
 class Ended(NamedTuple):
@@ -144,7 +143,6 @@ class Engine:
         self._threads = ThreadPerCall()
         self._waker = Waker()
         self._zones = ZoneBook(host_zone())
-        self._configs: dict[TaskConfig, TaskConfig] = {}
         self._schedules: dict[tuple[str, str, str], Schedule] = {}
         self._agenda = Agenda()
         self._entries: dict[str, Entry] = {}
@@ -245,6 +243,7 @@ class Engine:
             self._stop_error = error
             raise
         finally:
+            self._entries.clear()
             await self._store.close()
 
     async def _cycle(self) -> None:
@@ -345,7 +344,6 @@ class Engine:
                 entry.retry_due = elapsed + (retry_at - at).total_seconds()
         if entry is not None:
             entry.runs = tuple(other for other in entry.runs if other is not run)
-            entry.replacing = entry.replacing and bool(entry.runs)
             self._look[name] = None
         run.task = None
 
@@ -419,27 +417,41 @@ class Engine:
             for name in [name for name in entries if name not in names]:
                 self._agenda.remove(name, entries.pop(name).group)
                 self._waiting.pop(name, None)
+        groups: dict[int, Group] = {}  # by the identity of the config, which many tasks share
         for registration in registrations:
             name = registration.name
             state = self._book.tasks[name]
             entry = entries.get(name)
-            schedule = self._schedule_of(state.config)
+            group = groups.get(id(state.config))
+            if group is None:
+                group = groups[id(state.config)] = self._agenda.group(self._schedule_of(state.config), now)
             if entry is None:
-                entry = entries[name] = Entry(state, self._agenda.add(name, schedule, now))
-                self._resume_delays(entry, now, elapsed)
+                group.members[name] = None
+                callback = registration.callback
+                entry = Entry(state, group, callback, is_async(callback), _seconds(registration.timeout))
+                entries[name] = entry
+                self._look[name] = None
+                if state.retry_at is not None or state.quarantined_until is not None:
+                    self._resume_delays(entry, now, elapsed)
                 # A name that comes back while its last run goes on is occupied until that ends.
                 if state.runs:
                     entry.runs = tuple(self._runs[run.run_id] for run in state.runs if run.run_id in self._runs)
+                continue
+            entry.state = state
+            if entry.group is not group:
+                self._agenda.remove(name, entry.group)
+                group.members[name] = None
+                entry.group = group
                 self._look[name] = None
-            else:
-                entry.state = state
-                if entry.group.schedule is not schedule:
-                    self._agenda.remove(name, entry.group)
-                    entry.group = self._agenda.add(name, schedule, now)
-                    self._look[name] = None
-                if state.retry_at is None:
-                    entry.retry_due = None
-            entry.take(registration)
+            if state.retry_at is None:
+                entry.retry_due = None
+            if (
+                entry.callback is not registration.callback
+                or registration.timeout is not None
+                or entry.timeout is not None
+            ):
+                entry.take(registration)
+        self._agenda.tidy()
 
     def _resume_delays(self, entry: Entry, now: datetime, elapsed: float) -> None:
         """Put delays that were written down as instants back on the elapsed clock, never longer than they were."""
@@ -472,8 +484,7 @@ class Engine:
 
     def _config_of(self, registration: Registration) -> TaskConfig:
         zone = registration.timezone or self._zones.host.key
-        config = TaskConfig(registration.cron, milliseconds(registration.retry_delay), zone, options_of(registration))
-        return self._configs.setdefault(config, config)
+        return shared_config(registration.cron, milliseconds(registration.retry_delay), zone, options_of(registration))
 
     def _schedule_of(self, config: TaskConfig) -> Schedule:
         fold = config.options.repeated_hour
@@ -640,7 +651,6 @@ class Engine:
             if not answer.done():
                 answer.set_result(run.run_id)
         for entry in decisions.replace:
-            entry.replacing = True
             for run in entry.runs:
                 run.end("replaced")
         create_task = asyncio.get_running_loop().create_task
