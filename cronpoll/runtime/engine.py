@@ -19,7 +19,9 @@ Callbacks, signals and reloads never change state; they leave a note and wake th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -84,7 +86,6 @@ class Entry(msgspec.Struct, gc=False):
     retry_due: float | None = None
     quarantine_end: float | None = None
     again: float | None = None
-    runs: tuple[Run, ...] = ()
 
     def take(self, registration: Registration) -> None:
         self.callback = registration.callback
@@ -94,13 +95,6 @@ class Entry(msgspec.Struct, gc=False):
 
 def _seconds(duration: timedelta | None) -> float | None:
     return None if duration is None else duration.total_seconds()
-
-
-class Ended(NamedTuple):
-    run: Run
-    error: BaseException | None
-    at: datetime
-    elapsed: float
 
 
 class Change(NamedTuple):
@@ -117,7 +111,7 @@ class Decisions:
 
     def __init__(self) -> None:
         self.events: list[e.Event] = []
-        self.starts: list[tuple[Entry, Run]] = []
+        self.starts: list[Run] = []
         self.replace: list[Entry] = []
         self.manual: list[tuple[Run, asyncio.Future[str]]] = []
         self.names: dict[str, None] = {}
@@ -152,7 +146,7 @@ class Engine:
         self._run_numbers = count(1)
         self._waiting: dict[str, datetime] = {}
         self._look: dict[str, None] = {}
-        self._ended: list[Ended] = []
+        self._ended: list[Run] = []
         self._changes: list[Change] = []
         self._manual: list[tuple[str, asyncio.Future[str]]] = []
 
@@ -250,8 +244,9 @@ class Engine:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         self._level = self._observer.level
         self._watch_clock(now, elapsed)
-        for ended in self._take_ended():
-            self._record_end(ended)
+        ended, self._ended = self._ended, []
+        for run in ended:
+            self._record_end(run)
         while self._changes:
             await self._answer_change(self._changes.pop(0))
         polled = self._begin_poll(now)
@@ -308,17 +303,15 @@ class Engine:
 
     # -- runs that ended -------------------------------------------------------------------------------------------------
 
-    def _report(self, run: Run, error: BaseException | None) -> None:
-        self._ended.append(Ended(run, error, self._clock.wall(), self._clock.monotonic()))
+    def _report(self, run: Run) -> None:
+        run.ended_at, run.ended_elapsed = self._clock.wall(), self._clock.monotonic()
+        self._ended.append(run)
         self._waker.wake()
 
-    def _take_ended(self) -> list[Ended]:
-        ended, self._ended = self._ended, []
-        return ended
-
-    def _record_end(self, ended: Ended) -> None:
-        run, error, at, elapsed = ended
-        if self._runs.pop(run.run_id, None) is None:
+    def _record_end(self, run: Run) -> None:
+        error, at, elapsed = run.error, run.ended_at, run.ended_elapsed
+        run.task = run.error = None
+        if self._runs.pop(run.run_id, None) is None or at is None:
             return  # given up at a stop: it is in the journal as interrupted
         name = run.task_name
         duration = round((elapsed - run.started_elapsed) * 1_000, 3)
@@ -343,9 +336,7 @@ class Engine:
             if retry_at is not None and entry is not None:
                 entry.retry_due = elapsed + (retry_at - at).total_seconds()
         if entry is not None:
-            entry.runs = tuple(other for other in entry.runs if other is not run)
             self._look[name] = None
-        run.task = None
 
     def _retry_at(self, run: Run, at: datetime) -> datetime | None:
         task = self._book.tasks[run.task_name]
@@ -354,11 +345,14 @@ class Engine:
                 return retry_instant(task.config, task.attempt, run.started_at, at)
         return None
 
+    def _runs_of(self, entry: Entry) -> list[Run]:
+        return [self._runs[run.run_id] for run in entry.state.runs if run.run_id in self._runs]
+
     def _cut_overdue(self, elapsed: float) -> None:
         for name in self._look:
             entry = self._entries.get(name)
             if entry is not None and entry.timeout is not None:
-                for run in entry.runs:
+                for run in self._runs_of(entry):
                     if elapsed - run.started_elapsed >= entry.timeout:
                         run.end("timeout")
 
@@ -433,9 +427,6 @@ class Engine:
                 self._look[name] = None
                 if state.retry_at is not None or state.quarantined_until is not None:
                     self._resume_delays(entry, now, elapsed)
-                # A name that comes back while its last run goes on is occupied until that ends.
-                if state.runs:
-                    entry.runs = tuple(self._runs[run.run_id] for run in state.runs if run.run_id in self._runs)
                 continue
             entry.state = state
             if entry.group is not group:
@@ -583,7 +574,7 @@ class Engine:
         if is_retry:
             events.append(e.TaskRetryStarted(now, name, state.attempt))
         events.append(e.TaskRunStarted(now, name, due if due is not None else now, now, run.run_id, trigger, is_retry))
-        decisions.starts.append((entry, run))
+        decisions.starts.append(run)
 
     def _new_run(self, entry: Entry, now: datetime, elapsed: float) -> Run:
         run_id = f"{self._instance}-{next(self._run_numbers)}"
@@ -616,7 +607,7 @@ class Engine:
         reason = None
         if entry is None:
             reason = "no task of this name is registered"
-        elif entry.state.runs or any(started is entry for started, _ in decisions.starts):
+        elif entry.state.runs or any(run.task_name == name for run in decisions.starts):
             reason = "it is running already"
         if entry is None or reason is not None:
             _refuse(answer, ManualStartRefusedError(name, reason or ""))
@@ -624,7 +615,7 @@ class Engine:
         run = self._new_run(entry, now, elapsed)
         trigger: Trigger = "manual"
         decisions.events.append(e.TaskRunStarted(now, name, now, now, run.run_id, trigger))
-        decisions.starts.append((entry, run))
+        decisions.starts.append(run)
         decisions.manual.append((run, answer))
 
     async def _carry_out(self, decisions: Decisions) -> int:
@@ -651,17 +642,21 @@ class Engine:
             if not answer.done():
                 answer.set_result(run.run_id)
         for entry in decisions.replace:
-            for run in entry.runs:
+            for run in self._runs_of(entry):
                 run.end("replaced")
+        with collection_paused(len(decisions.starts)):
+            self._launch(decisions.starts)
+        return len(decisions.starts)
+
+    def _launch(self, runs: list[Run]) -> None:
         create_task = asyncio.get_running_loop().create_task
-        for entry, run in decisions.starts:
+        for run in runs:
+            entry = self._entries[run.task_name]
             entry.retry_due = entry.quarantine_end = entry.again = None
-            entry.runs = (*entry.runs, run)
             self._runs[run.run_id] = run
             run.task = create_task(perform(run, self._threads, self._report))
             if entry.timeout is not None:
                 self._agenda.delay(run.task_name, run.started_elapsed + entry.timeout)
-        return len(decisions.starts)
 
     # -- polls -----------------------------------------------------------------------------------------------------------
 
@@ -800,6 +795,19 @@ class Engine:
         for change in self._changes:
             _refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
         self._changes.clear()
+
+
+@contextmanager
+def collection_paused(number: int) -> Iterator[None]:
+    """No garbage collection while many runs are launched in one go: all those objects are new, and none is garbage."""
+    if number < 1_000 or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _refuse(answer: asyncio.Future[Any], error: Exception) -> None:
