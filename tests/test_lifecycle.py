@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import threading
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from cronpoll import Journal, Registration, Scheduler
 from cronpoll.core.errors import (
     CronExpressionInvalidError,
+    ManualStartRefusedError,
     SchedulerAlreadyActiveError,
     StopSchedulerError,
 )
+from cronpoll.runtime.engine import Engine
 from cronpoll.testing import SimulationStuckError, World, instant, run
 from tests.support import Job, minutes, simulated, story
 
@@ -461,3 +465,114 @@ def test_with_everything_real_a_task_of_this_minute_runs_and_is_in_the_journal(t
     assert '"event":"TaskRunCompleted"' in text
     assert text.rstrip().endswith("}")
     assert '"event":"SchedulerStopped"' in text.splitlines()[-1]
+
+
+# -- the loop itself ---------------------------------------------------------------------------------------------------
+
+
+def counting_cycles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    cycles, cycle = [0], Engine._cycle
+
+    async def counted(self: Engine) -> None:
+        cycles[0] += 1
+        await cycle(self)
+
+    monkeypatch.setattr(Engine, "_cycle", counted)
+    return cycles
+
+
+@simulated
+async def test_a_start_by_hand_is_refused_at_once_while_stopping_and_while_state_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cycles = counting_cycles(monkeypatch)
+    world = World(NOON)
+    scheduler = await world.boot([task(Job(seconds=600), cron="0 12 * * *"), task(Job(), name="minutely")])
+    engine = scheduler._engine
+    assert engine is not None
+    await world.until("2026-03-02T12:00:59Z")
+    world.disk.failures["write"] = [errno.ENOSPC] * 3
+    await world.passes(seconds=2)
+    assert engine.degraded
+    with pytest.raises(ManualStartRefusedError, match="state cannot be written at the moment"):
+        await engine.run_now("minutely")
+    await world.passes(minutes=1)
+    assert not engine.degraded
+    stopping = asyncio.ensure_future(scheduler.stop())
+    await world.passes(seconds=1)
+    with pytest.raises(ManualStartRefusedError, match="the scheduler is stopping"):
+        await engine.run_now("minutely")
+    await stopping
+    assert cycles[0] < 50, "it waited, and did not spin"
+
+
+@simulated
+async def test_idle_minutes_cost_one_cycle_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    cycles = counting_cycles(monkeypatch)
+    world = World(NOON)
+    await world.boot([task(Job(), cron="0 0 1 1 *")])
+    await world.passes(minutes=100, seconds=1)
+    assert 100 <= cycles[0] <= 103
+    assert [event.poll_time.second for event in world.events("PollStarted")] == [0] * 100
+
+
+@simulated
+async def test_a_host_zone_that_could_not_be_taken_over_is_tried_again() -> None:
+    host = [ZoneInfo("Europe/Berlin")]
+    world = World(NOON, zone=lambda: host[0])
+    await world.boot([task(Job(), cron="0 14 * * *")])
+    await world.passes(seconds=10)
+    host[0] = ZoneInfo("Asia/Kolkata")
+    world.disk.failures["write"] = [errno.ENOSPC]
+    await world.passes(minutes=5)
+    assert [event.change_type for event in world.events("TaskOverridden")] == ["zone"]
+    assert len(world.events("HostZoneChanged")) == 2
+
+
+@simulated
+async def test_a_failure_of_the_loop_itself_is_loud_and_reported_by_stop(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(NOON)
+    scheduler = await world.boot([task(Job())])
+    await world.passes(seconds=1)
+
+    def broken() -> Any:
+        raise ZeroDivisionError("a clock from hell")
+
+    world.clock.wall = broken  # type: ignore[method-assign]
+    await world.passes(minutes=2)
+    assert "the scheduler failed and starts nothing more" in caplog.text
+    del world.clock.wall
+    with pytest.raises(StopSchedulerError, match="a clock from hell"):
+        await scheduler.stop()
+    await scheduler.initialize([task(Job())])
+    await scheduler.stop()
+
+
+@simulated
+async def test_editing_for_years_does_not_pile_up_schedules() -> None:
+    world = World(NOON)
+    scheduler = await world.boot([])
+    for n in range(500):
+        await world.reload([task(Job(), cron=f"{n % 60} {n // 60} * * *")])
+    assert scheduler._engine is not None
+    assert len(scheduler._engine._roster._schedules) <= 103
+    await world.stop()
+
+
+@simulated
+async def test_what_is_in_memory_is_what_a_replay_of_the_journal_gives() -> None:
+    world = World(NOON)
+    jobs = [Job(seconds=20, failures=3), Job(seconds=90), Job()]
+    tasks = [task(job, name=f"t{n}", cron="* * * * *") for n, job in enumerate(jobs)]
+    scheduler = await world.boot(tasks)
+    for step in (timedelta(0), timedelta(hours=3), timedelta(minutes=-40), timedelta(days=-2)):
+        await world.passes(minutes=7)
+        world.clock.step(step)
+        await world.passes(minutes=7, seconds=30)
+        await world.reload(tasks[:2])
+        await world.passes(minutes=1)
+        await world.reload(tasks)
+        engine = scheduler._engine
+        assert engine is not None
+        read = await Journal("/state", disk=world.disk.fork()).open(world.now)
+        assert read.book == engine.book

@@ -1182,3 +1182,37 @@ def test_years_of_schedule_run_in_simulated_time() -> None:
     assert [event.scheduled_time for event in starts] == [
         datetime(year, 2, 29, tzinfo=UTC) for year in (2028, 2032, 2036, 2040, 2044)
     ]
+
+
+@simulated
+async def test_a_minute_given_up_does_not_hide_what_else_is_owed() -> None:
+    world = World(at("12:00:00"))
+    tasks = [Registration("t", "0,30 12 * * *", Job(seconds=60), minutes(5), catch_up="never")]
+    await crash_in_run(world, tasks)
+    await world.until(at("12:40:00"))
+    await world.boot(tasks)
+    await world.passes(minutes=5)
+    assert story(world, "TaskMissed", "TaskRunStarted")[1:] == [
+        "12:40:00 missed t",
+        "12:40:00 start t interrupted 12:00",
+    ]
+
+
+@simulated
+async def test_a_timeout_holds_for_a_run_whose_name_was_left_out_meanwhile() -> None:
+    world = World(at("12:00:00"))
+    await world.boot([Registration("t", "0 12 * * *", Job(seconds=3600), minutes(5), timeout=minutes(2))])
+    await world.passes(minutes=1)
+    await world.reload([])
+    await world.until(at("12:10:00"))
+    assert story(world) == ["12:00:00 start t boot 12:00", "12:02:00 failed t"]
+
+
+@simulated
+async def test_a_timeout_holds_during_a_stop() -> None:
+    world = World(at("12:00:00"))
+    await world.boot([Registration("t", "0 12 * * *", Job(seconds=3600), minutes(5), timeout=minutes(2))])
+    await world.passes(minutes=1)
+    await world.stop()
+    assert world.now == instant(at("12:02:00"))
+    assert story(world)[1:] == ["12:02:00 failed t"]

@@ -20,81 +20,40 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from cronpoll.core import events as e
 from cronpoll.core import machine
-from cronpoll.core.agenda import Agenda, Group
-from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import (
     CronpollError,
-    InvalidCronExpressionError,
     ManualStartRefusedError,
     ScheduleTaskError,
     StopSchedulerError,
     StoreWriteError,
 )
-from cronpoll.core.model import (
-    MINUTE,
-    Book,
-    Callback,
-    Registration,
-    TaskConfig,
-    TaskState,
-    Trigger,
-    milliseconds,
-    shared_config,
-)
+from cronpoll.core.model import MINUTE, Book, Registration
 from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant
 from cronpoll.core.reconcile import Outcome, reconcile
-from cronpoll.core.registrations import is_async, options_of
-from cronpoll.core.zones import EPOCH, floor_minute, zone_of
+from cronpoll.core.zones import EPOCH, floor_minute
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.hostzone import ZoneSource
+from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.observe import Observer
+from cronpoll.runtime.roster import Entry, Roster
 from cronpoll.runtime.runs import Run, ThreadPerCall, describe, kind_of, perform
-from cronpoll.runtime.zonebook import ZoneBook
 from cronpoll.store.journal import Store
 
 STEP_SECONDS: Final = 5.0
 """Steps of the wall clock and unexpected pauses above this are reported."""
-DEGRADED_RETRY_SECONDS: Final = 5.0
-"""How often writing is tried again while the store fails: soon enough for people, rare enough for a sick disk."""
 STOP_GRACE_SECONDS: Final = 5.0
 """How long a cancelled coroutine may take to end before a stop goes on without it."""
 MISSED_COUNT_LIMIT: Final = 1_000
 """Missed minutes are counted up to here; ten years of them are not worth a second of anybody's time."""
-
-
-class Entry(msgspec.Struct, gc=False):
-    """A registered task at run time: its state, its callback, its group, and what exists only while the process lives.
-
-    Not seen by the garbage collector, which would otherwise visit a million of them; the engine drops them when it ends.
-    """
-
-    state: TaskState
-    group: Group
-    callback: Callback
-    is_async: bool
-    timeout: float | None
-    retry_due: float | None = None
-    quarantine_end: float | None = None
-    again: float | None = None
-
-    def take(self, registration: Registration) -> None:
-        self.callback = registration.callback
-        self.is_async = is_async(registration.callback)
-        self.timeout = _seconds(registration.timeout)
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
 
 
 class Change(NamedTuple):
@@ -107,12 +66,13 @@ class Change(NamedTuple):
 class Decisions:
     """What one cycle has decided and not yet made durable."""
 
-    __slots__ = ("events", "manual", "names", "replace", "starts")
+    __slots__ = ("events", "look_again", "manual", "names", "replace", "starts")
 
     def __init__(self) -> None:
         self.events: list[e.Event] = []
+        self.look_again: list[str] = []
         self.starts: list[Run] = []
-        self.replace: list[Entry] = []
+        self.replace: list[str] = []
         self.manual: list[tuple[Run, asyncio.Future[str]]] = []
         self.names: dict[str, None] = {}
 
@@ -128,19 +88,17 @@ class Engine:
         host_zone: ZoneSource,
         max_concurrent: int | None,
     ) -> None:
-        self._store = store
         self._clock = clock
         self._observer = observer
         self._level = observer.level
         self._host_zone = host_zone
         self._max_concurrent = max_concurrent
+        self._ledger = Ledger(store, clock, self._emit)
+        self._roster = Roster(host_zone())
+        self._agenda = self._roster.agenda
+        self._entries = self._roster.entries
         self._threads = ThreadPerCall()
         self._waker = Waker()
-        self._zones = ZoneBook(host_zone())
-        self._schedules: dict[tuple[str, str, str], Schedule] = {}
-        self._agenda = Agenda()
-        self._entries: dict[str, Entry] = {}
-        self._registrations: Sequence[Registration] = ()
 
         self._runs: dict[str, Run] = {}
         self._run_numbers = count(1)
@@ -149,10 +107,6 @@ class Engine:
         self._ended: list[Run] = []
         self._changes: list[Change] = []
         self._manual: list[tuple[str, asyncio.Future[str]]] = []
-
-        self._backlog: list[e.Event] = []
-        self._degraded_since: float | None = None
-        self._degraded_until = 0.0
 
         self._stop_requested = False
         self._stop_timeout: float | None = None
@@ -166,19 +120,17 @@ class Engine:
     async def start(self, registrations: Sequence[Registration]) -> Outcome:
         """Open the store, take the registrations over, begin. If it fails, everything is as before."""
         now = self._clock.wall()
-        opened = await self._store.open(now)
+        self._instance, findings = await self._ledger.open(now)
         try:
-            self._book = opened.book
-            self._instance = self._store.new_identifier()
             self._began = now
             self._last_wall, self._last_elapsed = now, self._clock.monotonic()
             self._next_poll = floor_minute(now) + MINUTE
             self._wait_until: float | None = None
-            started = e.InstanceStarted(now, self._book.scheduler_identifier, self._instance, self._zones.host.key)
-            preface = [started, *opened.findings]
+            identifier, zone = self.book.scheduler_identifier, self._roster.zones.host.key
+            preface = [e.InstanceStarted(now, identifier, self._instance, zone), *findings]
             outcome = await self._take_over(registrations, preface, after_restart=True)
         except BaseException:
-            await self._store.close()
+            await self._ledger.close()
             raise
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         return outcome
@@ -215,11 +167,11 @@ class Engine:
 
     @property
     def book(self) -> Book:
-        return self._book
+        return self._ledger.book
 
     @property
     def degraded(self) -> bool:
-        return self._degraded_since is not None
+        return self._ledger.degraded
 
     # -- the loop -------------------------------------------------------------------------------------------------------
 
@@ -227,18 +179,25 @@ class Engine:
         try:
             while not self._over():
                 await self._cycle()
-                if not (self._ended or self._changes or self._manual or self._over()):
+                if not (self._work_left() or self._over()):
                     seconds = self._pause()
                     self._wait_until = self._clock.monotonic() + seconds
                     await self._clock.wait(seconds, self._waker)
             await self._finish()
         except BaseException as error:
+            if isinstance(error, Exception):
+                # Ours, or the clock's, or the store's in a way nobody foresaw. Never silently: nothing is scheduled now.
+                logging.getLogger("cronpoll").critical("the scheduler failed and starts nothing more", exc_info=error)
             self._refuse_requests(error)
             self._stop_error = error
             raise
         finally:
             self._entries.clear()
-            await self._store.close()
+            await self._ledger.close()
+
+    def _work_left(self) -> bool:
+        """Whether there is something to do before the next wait."""
+        return bool(self._ended or self._changes or self._manual or (self._look and not self._ledger.degraded))
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
@@ -257,14 +216,15 @@ class Engine:
             self._look.clear()
             self._cut_off(elapsed)
         executed = evaluated = 0
-        if self._ready_to_write(elapsed):
+        if self._ledger.may_write(elapsed):
             decisions = Decisions()
             evaluated = self._decide(decisions, now, elapsed)
             executed = await self._carry_out(decisions)
+        else:
+            self._refuse_manual("state cannot be written at the moment")
         if polled is not None:
             self._end_poll(polled, evaluated, executed, elapsed)
-        if self._degraded_since is None and self._store.wants_checkpoint(busy=bool(self._ended)):
-            await self._checkpoint()
+        await self._ledger.compact(busy=bool(self._ended))
 
     def _pause(self) -> float:
         """Seconds until there is something to look at, as far as it is known now."""
@@ -275,11 +235,9 @@ class Engine:
         due = self._agenda.next_due()
         if due is not None:
             pause = min(pause, (due - now).total_seconds())
-        for instant in (self._agenda.next_delay(), self._stop_deadline):
+        for instant in (self._agenda.next_delay(), self._stop_deadline, self._ledger.try_again_at):
             if instant is not None:
                 pause = min(pause, instant - elapsed)
-        if self._degraded_since is not None:
-            pause = min(pause, self._degraded_until - elapsed)
         return max(pause, 0.0)
 
     def _watch_clock(self, now: datetime, elapsed: float) -> None:
@@ -292,12 +250,12 @@ class Engine:
             self._emit(e.SuspensionDetected(now, round(late * 1_000, 3)))
         if abs(step) <= STEP_SECONDS:
             return
-        self._record(e.ClockStepped(now, round(step * 1_000, 3)))
+        self._ledger.record(e.ClockStepped(now, round(step * 1_000, 3)))
         self._agenda.replace_all(now)
         self._next_poll = floor_minute(now) + MINUTE if step < 0 else self._next_poll
         for name, entry in self._entries.items():
             if clock_was_wrong(entry.state, now):
-                self._record(e.TaskBaseReset(now, name, entry.state.base))
+                self._ledger.record(e.TaskBaseReset(now, name, entry.state.base))
         # Set forward, instants may have been passed without the agenda having named them; look at everybody once.
         self._look.update(dict.fromkeys(self._entries))
 
@@ -317,19 +275,19 @@ class Engine:
         duration = round((elapsed - run.started_elapsed) * 1_000, 3)
         entry = self._entries.get(name)
         if run.cut == "stop":
-            self._record(e.TaskRunInterrupted(at, name, run.run_id, "the scheduler was stopped before it ended"))
+            self._ledger.record(e.TaskRunInterrupted(at, name, run.run_id, "the scheduler was stopped before it ended"))
         elif run.cut == "replaced":
-            self._record(e.TaskRunReplaced(at, name, duration, run.run_id))
+            self._ledger.record(e.TaskRunReplaced(at, name, duration, run.run_id))
         elif error is None and run.cut is None:
-            self._record(e.TaskRunCompleted(at, name, duration, run.run_id, True))
+            self._ledger.record(e.TaskRunCompleted(at, name, duration, run.run_id, True))
         else:
             text = kind = "Timeout"
-            if run.cut == "timeout" and entry is not None:
-                text = f"Timeout: ended after {entry.timeout:g} s"
+            if run.cut == "timeout":
+                text = f"Timeout: ended after {run.timeout:g} s"
             elif error is not None:
                 text, kind = describe(error), kind_of(error)
             retry_at = self._retry_at(run, at)
-            self._record(
+            self._ledger.record(
                 e.TaskRunFailed(at, name, duration, run.run_id, False, text, kind, retry_at),
                 error if run.cut is None else None,
             )
@@ -339,30 +297,30 @@ class Engine:
             self._look[name] = None
 
     def _retry_at(self, run: Run, at: datetime) -> datetime | None:
-        task = self._book.tasks[run.task_name]
+        task = self.book.tasks[run.task_name]
         for open_run in task.runs:
             if open_run.run_id == run.run_id and machine.obliges(task, open_run):
                 return retry_instant(task.config, task.attempt, run.started_at, at)
         return None
 
-    def _runs_of(self, entry: Entry) -> list[Run]:
-        return [self._runs[run.run_id] for run in entry.state.runs if run.run_id in self._runs]
+    def _runs_of(self, name: str) -> list[Run]:
+        task = self.book.tasks.get(name)
+        return [] if task is None else [self._runs[run.run_id] for run in task.runs if run.run_id in self._runs]
 
     def _cut_overdue(self, elapsed: float) -> None:
         for name in self._look:
-            entry = self._entries.get(name)
-            if entry is not None and entry.timeout is not None:
-                for run in self._runs_of(entry):
-                    if elapsed - run.started_elapsed >= entry.timeout:
-                        run.end("timeout")
+            for run in self._runs_of(name):
+                if run.timeout is not None and elapsed - run.started_elapsed >= run.timeout:
+                    run.end("timeout")
 
     # -- registrations ---------------------------------------------------------------------------------------------------
 
     async def _answer_change(self, change: Change) -> None:
-        self._zones.host = self._host_zone()
+        before, self._roster.zones.host = self._roster.zones.host, self._host_zone()
         try:
             outcome = await self._take_over(change.registrations, [], after_restart=False)
         except CronpollError as error:
+            self._roster.zones.host = before  # so that a change of the host's zone is noticed again
             _refuse(change.done, error)
             return
         if not change.done.done():
@@ -373,23 +331,23 @@ class Engine:
     ) -> Outcome:
         """Make the registrations the present ones: compute, make durable, fold. Raises with nothing changed."""
         now = self._clock.wall()
-        wanted = [(registration.name, self._config_of(registration)) for registration in registrations]
-        outcome = reconcile(self._book, wanted, now, self._latest_due, after_restart=after_restart)
+        roster, book = self._roster, self.book
+        wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
+        outcome = reconcile(book, wanted, now, roster.latest_due, after_restart=after_restart)
         batch = preface + outcome.events
-        if batch or self._backlog:
+        if batch:
             try:
-                await self._append(self._backlog + batch)
+                await self._ledger.commit(batch)
             except StoreWriteError as error:
                 named = self._first_named(outcome.events, registrations)
                 if named is None:
                     raise
                 raise ScheduleTaskError(*named, error) from error
-            self._backlog = []
-        for event in batch:
-            machine.apply(self._book, event)
-        self._registrations = registrations
-        self._install(registrations, outcome, now)
-        self._announce(batch, outcome, registrations, now)
+        looks = roster.install(registrations, book, now, self._clock.monotonic())
+        self._look.update(dict.fromkeys(looks))
+        for name in [name for name in self._waiting if name not in self._entries]:
+            del self._waiting[name]
+        self._announce(batch, outcome, now)
         return outcome
 
     @staticmethod
@@ -402,70 +360,15 @@ class Engine:
                 return event.task_name, event.new_state.cron_expression
         return (registrations[0].name, registrations[0].cron) if registrations else None
 
-    def _install(self, registrations: Sequence[Registration], outcome: Outcome, now: datetime) -> None:
-        """Bring entries and agenda in line with the book. Preserved tasks only get their callback replaced."""
-        elapsed = self._clock.monotonic()
-        entries = self._entries
-        if len(entries) + outcome.added != len(registrations):
-            names = {registration.name for registration in registrations}
-            for name in [name for name in entries if name not in names]:
-                self._agenda.remove(name, entries.pop(name).group)
-                self._waiting.pop(name, None)
-        groups: dict[int, Group] = {}  # by the identity of the config, which many tasks share
-        for registration in registrations:
-            name = registration.name
-            state = self._book.tasks[name]
-            entry = entries.get(name)
-            group = groups.get(id(state.config))
-            if group is None:
-                group = groups[id(state.config)] = self._agenda.group(self._schedule_of(state.config), now)
-            if entry is None:
-                group.members[name] = None
-                callback = registration.callback
-                entry = Entry(state, group, callback, is_async(callback), _seconds(registration.timeout))
-                entries[name] = entry
-                self._look[name] = None
-                if state.retry_at is not None or state.quarantined_until is not None:
-                    self._resume_delays(entry, now, elapsed)
-                continue
-            entry.state = state
-            if entry.group is not group:
-                self._agenda.remove(name, entry.group)
-                group.members[name] = None
-                entry.group = group
-                self._look[name] = None
-            if state.retry_at is None:
-                entry.retry_due = None
-            if (
-                entry.callback is not registration.callback
-                or registration.timeout is not None
-                or entry.timeout is not None
-            ):
-                entry.take(registration)
-        self._agenda.tidy()
-
-    def _resume_delays(self, entry: Entry, now: datetime, elapsed: float) -> None:
-        """Put delays that were written down as instants back on the elapsed clock, never longer than they were."""
-        state = entry.state
-        if state.retry_at is not None:
-            longest = retry_instant(state.config, state.attempt, now, now) or now
-            remaining = (min(state.retry_at, longest) - now).total_seconds()
-            entry.retry_due = elapsed + max(remaining, 0.0)
-        if state.quarantined_until is not None:
-            remaining = min((state.quarantined_until - now).total_seconds(), 3_600.0)
-            entry.quarantine_end = elapsed + max(remaining, 0.0)
-
-    def _announce(
-        self, batch: list[e.Event], outcome: Outcome, registrations: Sequence[Registration], now: datetime
-    ) -> None:
+    def _announce(self, batch: list[e.Event], outcome: Outcome, now: datetime) -> None:
         for event in batch:
             self._emit(event)
         if self._level <= e.DEBUG:
             for name in outcome.preserved:
                 self._emit(e.TaskPreserved(now, name))
-            for registration in registrations:
-                delay = milliseconds(registration.retry_delay)
-                self._emit(e.TaskScheduled(now, registration.name, registration.cron, delay))
+            for name, entry in self._entries.items():
+                config = entry.state.config
+                self._emit(e.TaskScheduled(now, name, config.cron_expression, config.retry_delay_ms))
         if self._entries and self._polling == "inactive":
             self._polling = machine.step(machine.POLLING, self._polling, "first task scheduled")
             self._emit(e.PollingStarted(now))
@@ -473,30 +376,12 @@ class Engine:
             self._polling = machine.step(machine.POLLING, self._polling, "last task removed")
             self._emit(e.PollingStopped(now))
 
-    def _config_of(self, registration: Registration) -> TaskConfig:
-        zone = registration.timezone or self._zones.host.key
-        return shared_config(registration.cron, milliseconds(registration.retry_delay), zone, options_of(registration))
-
-    def _schedule_of(self, config: TaskConfig) -> Schedule:
-        fold = config.options.repeated_hour
-        key = (config.cron_expression, config.zone, fold)
-        schedule = self._schedules.get(key)
-        if schedule is None:
-            zone = zone_of(self._zones.named(config.zone))
-            schedule = self._schedules[key] = Schedule(parse(config.cron_expression), zone, fold == "first")
-        return schedule
-
-    def _latest_due(self, config: TaskConfig, now: datetime) -> datetime | None:
-        try:
-            return self._schedule_of(config).previous_at_or_before(now)
-        except InvalidCronExpressionError:  # written by a version with another idea of the language: it owes nothing
-            return None
-
     # -- decisions -------------------------------------------------------------------------------------------------------
 
     def _decide(self, decisions: Decisions, now: datetime, elapsed: float) -> int:
         """Judge every task that needs a look, longest waiting first. Returns how many were looked at."""
         if self._stop_requested:
+            self._refuse_manual("the scheduler is stopping")
             return 0
         looks, self._look = self._look, {}
         decisions.names = looks
@@ -549,14 +434,16 @@ class Engine:
                 entry.again = verdict.again
                 self._agenda.delay(name, verdict.again)
         elif action is Action.REPLACE:
-            decisions.replace.append(entry)
-        elif action is Action.SKIP:
-            assert verdict.due is not None
-            decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due))
+            decisions.replace.append(name)
         else:
+            # The minute is settled without a start. Something else may be owed beside it: ask again when it is durable.
             assert verdict.due is not None
-            catch_up = state.config.options.catch_up
-            decisions.events.append(self._missed(entry, verdict.due, now, None, f', and catch_up is "{catch_up}"'))
+            decisions.look_again.append(name)
+            if action is Action.SKIP:
+                decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due))
+            else:
+                catch_up = state.config.options.catch_up
+                decisions.events.append(self._missed(entry, verdict.due, now, None, f', and catch_up is "{catch_up}"'))
         return 0
 
     def _start(self, entry: Entry, verdict: Verdict, decisions: Decisions, now: datetime, elapsed: float) -> None:
@@ -578,7 +465,7 @@ class Engine:
 
     def _new_run(self, entry: Entry, now: datetime, elapsed: float) -> Run:
         run_id = f"{self._instance}-{next(self._run_numbers)}"
-        return Run(entry.state.task_name, run_id, entry.callback, entry.is_async, now, elapsed)
+        return Run(entry.state.task_name, run_id, entry.callback, entry.is_async, now, elapsed, entry.timeout)
 
     def _missed(self, entry: Entry, last: datetime, now: datetime, run_id: str | None, why_not: str) -> e.TaskMissed:
         """The record of the due minutes in (base, last] that get no start of their own."""
@@ -604,46 +491,37 @@ class Engine:
         self, name: str, answer: asyncio.Future[str], decisions: Decisions, now: datetime, elapsed: float
     ) -> None:
         entry = self._entries.get(name)
-        reason = None
         if entry is None:
-            reason = "no task of this name is registered"
-        elif entry.state.runs or any(run.task_name == name for run in decisions.starts):
-            reason = "it is running already"
-        if entry is None or reason is not None:
-            _refuse(answer, ManualStartRefusedError(name, reason or ""))
+            _refuse(answer, ManualStartRefusedError(name, "no task of this name is registered"))
+            return
+        if entry.state.runs or any(run.task_name == name for run in decisions.starts):
+            _refuse(answer, ManualStartRefusedError(name, "it is running already"))
             return
         run = self._new_run(entry, now, elapsed)
-        trigger: Trigger = "manual"
-        decisions.events.append(e.TaskRunStarted(now, name, now, now, run.run_id, trigger))
+        decisions.events.append(e.TaskRunStarted(now, name, now, now, run.run_id, "manual"))
         decisions.starts.append(run)
         decisions.manual.append((run, answer))
 
     async def _carry_out(self, decisions: Decisions) -> int:
         """Make the decisions durable, then act on them. Returns how many runs were started."""
-        journaled = [event for event in decisions.events if event.journaled]
-        if journaled or self._backlog or self._degraded_since is not None:
-            try:
-                await self._append(self._backlog + journaled)
-            except StoreWriteError as error:
-                # Nothing of it has happened. All that was looked at is looked at again when the store can be written to.
-                self._look.update(decisions.names)
-                for run, answer in decisions.manual:
-                    _refuse(answer, ManualStartRefusedError(run.task_name, describe(error)))
-                return 0
-            self._backlog = []
-        book, emit = self._book, self._emit
-        lowest = self._level
+        try:
+            await self._ledger.commit([event for event in decisions.events if event.journaled])
+        except StoreWriteError as error:
+            # Nothing of it has happened. All that was looked at is looked at again when the store can be written to.
+            self._look.update(decisions.names)
+            for run, answer in decisions.manual:
+                _refuse(answer, ManualStartRefusedError(run.task_name, describe(error)))
+            return 0
         for event in decisions.events:
-            if event.journaled:
-                machine.apply(book, event)
-            if event.level >= lowest:
-                emit(event)
+            if event.level >= self._level:
+                self._emit(event)
         for run, answer in decisions.manual:
             if not answer.done():
                 answer.set_result(run.run_id)
-        for entry in decisions.replace:
-            for run in self._runs_of(entry):
+        for name in decisions.replace:
+            for run in self._runs_of(name):
                 run.end("replaced")
+        self._look.update(dict.fromkeys(decisions.look_again))
         with collection_paused(len(decisions.starts)):
             self._launch(decisions.starts)
         return len(decisions.starts)
@@ -655,8 +533,8 @@ class Engine:
             entry.retry_due = entry.quarantine_end = entry.again = None
             self._runs[run.run_id] = run
             run.task = create_task(perform(run, self._threads, self._report))
-            if entry.timeout is not None:
-                self._agenda.delay(run.task_name, run.started_elapsed + entry.timeout)
+            if run.timeout is not None:
+                self._agenda.delay(run.task_name, run.started_elapsed + run.timeout)
 
     # -- polls -----------------------------------------------------------------------------------------------------------
 
@@ -687,61 +565,12 @@ class Engine:
             self._emit(e.PollCompleted(self._clock.wall(), minute, evaluated, executed, duration))
 
     def _follow_host_zone(self, now: datetime) -> None:
-        host = self._host_zone()
-        if host.key != self._zones.host.key and not self._stop_requested:
-            self._emit(e.HostZoneChanged(now, self._zones.host.key, host.key))
+        host, known = self._host_zone(), self._roster.zones.host
+        if host.key != known.key and not self._stop_requested:
+            self._emit(e.HostZoneChanged(now, known.key, host.key))
             unheard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             unheard.add_done_callback(lambda done: done.exception())
-            self._changes.append(Change(self._registrations, unheard))
-
-    # -- the store -------------------------------------------------------------------------------------------------------
-
-    def _record(self, event: e.Event, error: BaseException | None = None) -> None:
-        """A fact: true at once, written down with the next batch."""
-        machine.apply(self._book, event)
-        self._backlog.append(event)
-        self._emit(event, error)
-
-    def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
-        if event.level >= self._level:
-            self._observer(event, error)
-
-    async def _append(self, batch: Sequence[e.Event]) -> None:
-        try:
-            if self._store.suspect:
-                await self._store.checkpoint(self._book, self._clock.wall())
-            recovered = None
-            if self._degraded_since is not None:
-                lasted = round((self._clock.monotonic() - self._degraded_since) * 1_000, 3)
-                recovered = e.StoreRecovered(self._clock.wall(), lasted)
-            await self._store.append([recovered, *batch] if recovered else batch)
-        except StoreWriteError as error:
-            self._degrade(error)
-            raise
-        if recovered is not None:
-            self._degraded_since = None
-            self._emit(recovered)
-
-    def _degrade(self, error: StoreWriteError) -> None:
-        elapsed = self._clock.monotonic()
-        self._degraded_until = elapsed + DEGRADED_RETRY_SECONDS
-        if self._degraded_since is None:
-            self._degraded_since = elapsed
-            self._emit(e.StoreDegraded(self._clock.wall(), describe(error)))
-
-    def _ready_to_write(self, elapsed: float) -> bool:
-        return self._degraded_since is None or elapsed >= self._degraded_until
-
-    async def _checkpoint(self) -> None:
-        try:
-            compacted = await self._store.checkpoint(self._book, self._clock.wall())
-        except StoreWriteError as error:
-            if self._store.suspect:
-                self._degrade(error)
-            else:
-                self._emit(e.JournalCompactionFailed(self._clock.wall(), describe(error)))
-            return
-        self._emit(compacted)
+            self._changes.append(Change(self._roster.registrations, unheard))
 
     # -- the end ---------------------------------------------------------------------------------------------------------
 
@@ -768,7 +597,9 @@ class Engine:
         now = self._clock.wall()
         for run_id, run in list(self._runs.items()):
             del self._runs[run_id]
-            self._record(e.TaskRunInterrupted(now, run.task_name, run_id, "the scheduler was stopped before it ended"))
+            self._ledger.record(
+                e.TaskRunInterrupted(now, run.task_name, run_id, "the scheduler was stopped before it ended")
+            )
 
     async def _finish(self) -> None:
         self._refuse_requests(None)
@@ -778,11 +609,9 @@ class Engine:
             self._emit(e.PollingStopRequested(now))
         stopped = e.SchedulerStopped(now)
         try:
-            await self._append([*self._backlog, stopped])
-            self._backlog = []
+            await self._ledger.commit([stopped])
         except StoreWriteError as error:
             self._stop_error = error
-        machine.apply(self._book, stopped)
         if self._polling == "stopping":
             self._polling = machine.step(machine.POLLING, self._polling, "all runs ended")
             self._emit(e.PollingStopped(now))
@@ -790,11 +619,18 @@ class Engine:
 
     def _refuse_requests(self, error: BaseException | None) -> None:
         refusal = "the scheduler is stopping" if error is None else f"the scheduler failed: {describe(error)}"
-        for name, answer in self._take_manual():
-            _refuse(answer, ManualStartRefusedError(name, refusal))
+        self._refuse_manual(refusal)
         for change in self._changes:
             _refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
         self._changes.clear()
+
+    def _refuse_manual(self, reason: str) -> None:
+        for name, answer in self._take_manual():
+            _refuse(answer, ManualStartRefusedError(name, reason))
+
+    def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
+        if event.level >= self._level:
+            self._observer(event, error)
 
 
 @contextmanager

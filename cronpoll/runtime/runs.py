@@ -57,6 +57,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     is_async: bool
     started_at: datetime
     started_elapsed: float
+    timeout: float | None = None
     cut: Cut | None = None
     begun: bool = False
     open: bool = True

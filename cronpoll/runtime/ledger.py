@@ -1,0 +1,113 @@
+"""What has been written down, what is still to be, and what happens when it cannot be.
+
+The book is the state; the store makes it durable. A *fact* (a run has ended, the clock was set) is folded at once, because
+it is true whether or not the disk can take note, and waits in the backlog for the next batch. A *decision* is folded only
+when its batch is durable. While the store fails, nothing may be started: the ledger is degraded, says so once, and every
+few seconds the backlog is tried again. The first record that goes through says how long it lasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from cronpoll.core import events as e
+from cronpoll.core import machine
+from cronpoll.core.errors import StoreWriteError
+from cronpoll.core.model import Book
+from cronpoll.runtime.clock import Clock
+from cronpoll.runtime.runs import describe
+from cronpoll.store.journal import Store
+
+RETRY_SECONDS: Final = 5.0
+"""How often writing is tried again while the store fails: soon enough for people, rare enough for a sick disk."""
+
+Emit = Callable[[e.Event, BaseException | None], None]
+
+
+class Ledger:
+    def __init__(self, store: Store, clock: Clock, emit: Emit) -> None:
+        self._store = store
+        self._clock = clock
+        self._emit = emit
+        self._backlog: list[e.Event] = []
+        self._degraded_since: float | None = None
+        self._try_again_at = 0.0
+        self.book = Book("")
+
+    async def open(self, now: datetime) -> tuple[str, list[e.Event]]:
+        """Read the state. Returns an identifier for this instance and what there is to say about what was found."""
+        opened = await self._store.open(now)
+        self.book = opened.book
+        return self._store.new_identifier(), opened.findings
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def record(self, event: e.Event, error: BaseException | None = None) -> None:
+        """A fact: true at once, written down with the next batch."""
+        machine.apply(self.book, event)
+        self._backlog.append(event)
+        self._emit(event, error)
+
+    async def commit(self, batch: Sequence[e.Event]) -> None:
+        """Make decisions durable, the backlog before them, and fold them. `StoreWriteError`: none of them has happened."""
+        if not (batch or self._backlog or self.degraded):
+            return
+        recovered = await self._append([*self._backlog, *batch])
+        self._backlog = []
+        book = self.book
+        for event in batch:
+            machine.apply(book, event)
+        if recovered is not None:
+            self._degraded_since = None
+            self._emit(recovered, None)
+
+    async def _append(self, batch: list[e.Event]) -> e.StoreRecovered | None:
+        recovered = None
+        try:
+            if self._store.suspect:
+                await self._store.checkpoint(self.book, self._clock.wall())
+            if self._degraded_since is not None:
+                lasted = round((self._clock.monotonic() - self._degraded_since) * 1_000, 3)
+                recovered = e.StoreRecovered(self._clock.wall(), lasted)
+                batch = [recovered, *batch]
+            await self._store.append(batch)
+        except StoreWriteError as error:
+            self._degrade(error)
+            raise
+        return recovered
+
+    @property
+    def degraded(self) -> bool:
+        return self._degraded_since is not None
+
+    @property
+    def try_again_at(self) -> float | None:
+        """While degraded: the elapsed time at which to commit again, with or without something new."""
+        return None if self._degraded_since is None else self._try_again_at
+
+    def may_write(self, elapsed: float) -> bool:
+        return self._degraded_since is None or elapsed >= self._try_again_at
+
+    def _degrade(self, error: StoreWriteError) -> None:
+        elapsed = self._clock.monotonic()
+        self._try_again_at = elapsed + RETRY_SECONDS
+        if self._degraded_since is None:
+            self._degraded_since = elapsed
+            self._emit(e.StoreDegraded(self._clock.wall(), describe(error)), None)
+
+    async def compact(self, *, busy: bool) -> None:
+        """Begin a new segment if the store wants one; while there is work to do, only if it cannot wait."""
+        if self.degraded or not self._store.wants_checkpoint(busy=busy):
+            return
+        try:
+            compacted = await self._store.checkpoint(self.book, self._clock.wall())
+        except StoreWriteError as error:
+            if self._store.suspect:
+                self._degrade(error)
+            else:
+                self._emit(e.JournalCompactionFailed(self._clock.wall(), describe(error)), None)
+            return
+        self._emit(compacted, None)

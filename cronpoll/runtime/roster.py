@@ -1,0 +1,133 @@
+"""The tasks as they are registered now: their entries, their schedules, their places in the agenda.
+
+The book says what a task is (`TaskState`); the roster adds what exists only while the process lives: the callback, the group
+of its schedule, and its delays on the elapsed clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from cronpoll.core.agenda import Agenda, Group
+from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.errors import InvalidCronExpressionError
+from cronpoll.core.model import (
+    QUARANTINE_LONGEST,
+    Book,
+    Callback,
+    Registration,
+    TaskConfig,
+    TaskState,
+    milliseconds,
+    shared_config,
+)
+from cronpoll.core.owed import retry_instant
+from cronpoll.core.registrations import is_async, options_of
+from cronpoll.core.zones import zone_of
+from cronpoll.runtime.hostzone import NamedZone
+from cronpoll.runtime.zonebook import ZoneBook
+
+
+class Entry(msgspec.Struct, gc=False):
+    """A registered task at run time.
+
+    Not seen by the garbage collector, which would otherwise visit a million of them; the engine drops them when it ends.
+    """
+
+    state: TaskState
+    group: Group
+    callback: Callback
+    is_async: bool
+    timeout: float | None
+    retry_due: float | None = None
+    quarantine_end: float | None = None
+    again: float | None = None
+
+
+class Roster:
+    def __init__(self, host: NamedZone) -> None:
+        self.zones = ZoneBook(host)
+        self.agenda = Agenda()
+        self.entries: dict[str, Entry] = {}
+        self.registrations: Sequence[Registration] = ()
+        self._schedules: dict[tuple[str, str, str], Schedule] = {}
+
+    def config_of(self, registration: Registration) -> TaskConfig:
+        zone = registration.timezone or self.zones.host.key
+        return shared_config(registration.cron, milliseconds(registration.retry_delay), zone, options_of(registration))
+
+    def latest_due(self, config: TaskConfig, now: datetime) -> datetime | None:
+        """The latest due instant of a config, registered or not."""
+        try:
+            return self._schedule_of(config).previous_at_or_before(now)
+        except InvalidCronExpressionError:  # written by a version with another idea of the language: it owes nothing
+            return None
+
+    def _schedule_of(self, config: TaskConfig) -> Schedule:
+        fold = config.options.repeated_hour
+        key = (config.cron_expression, config.zone, fold)
+        schedule = self._schedules.get(key)
+        if schedule is None:
+            zone = zone_of(self.zones.named(config.zone))
+            schedule = self._schedules[key] = Schedule(parse(config.cron_expression), zone, fold == "first")
+        return schedule
+
+    def install(self, registrations: Sequence[Registration], book: Book, now: datetime, elapsed: float) -> list[str]:
+        """Bring entries and agenda in line with a book that has just taken these registrations over.
+
+        Returns the names to look at: new ones, and those with another schedule. A preserved task only gets its callback
+        and timeout replaced.
+        """
+        entries = self.entries
+        self.registrations = registrations
+        looks: list[str] = []
+        groups: dict[int, Group] = {}  # by the identity of the config, which many tasks share
+        for registration in registrations:
+            name = registration.name
+            state = book.tasks[name]
+            group = groups.get(id(state.config))
+            if group is None:
+                group = groups[id(state.config)] = self.agenda.group(self._schedule_of(state.config), now)
+            callback, timeout = registration.callback, registration.timeout
+            seconds = None if timeout is None else timeout.total_seconds()
+            entry = entries.get(name)
+            if entry is None:
+                group.members[name] = None
+                entry = entries[name] = Entry(state, group, callback, is_async(callback), seconds)
+                if state.retry_at is not None or state.quarantined_until is not None:
+                    _resume_delays(entry, now, elapsed)
+                looks.append(name)
+                continue
+            entry.state, entry.timeout = state, seconds
+            if entry.callback is not callback:
+                entry.callback, entry.is_async = callback, is_async(callback)
+            if entry.group is not group:
+                self.agenda.remove(name, entry.group)
+                group.members[name] = None
+                entry.group = group
+                looks.append(name)
+            if state.retry_at is None:
+                entry.retry_due = None
+        if len(entries) != len(registrations):
+            names = {registration.name for registration in registrations}
+            for name in [name for name in entries if name not in names]:
+                self.agenda.remove(name, entries.pop(name).group)
+        self.agenda.tidy()
+        if len(self._schedules) > 2 * len(groups) + 100:  # what years of edits have left behind
+            in_use = {entry.group.schedule for entry in entries.values()}
+            self._schedules = {key: schedule for key, schedule in self._schedules.items() if schedule in in_use}
+        return looks
+
+
+def _resume_delays(entry: Entry, now: datetime, elapsed: float) -> None:
+    """Put delays that were written down as instants back on the elapsed clock, never longer than they can be."""
+    state = entry.state
+    if state.retry_at is not None:
+        longest = retry_instant(state.config, state.attempt, now, now) or now
+        entry.retry_due = elapsed + max((min(state.retry_at, longest) - now).total_seconds(), 0.0)
+    if state.quarantined_until is not None:
+        until = min(state.quarantined_until, now + QUARANTINE_LONGEST)
+        entry.quarantine_end = elapsed + max((until - now).total_seconds(), 0.0)
