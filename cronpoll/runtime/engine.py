@@ -120,7 +120,12 @@ class Engine:
     async def start(self, registrations: Sequence[Registration]) -> Outcome:
         """Open the store, take the registrations over, begin. If it fails, everything is as before."""
         now = self._clock.wall()
-        self._instance, findings = await self._ledger.open(now)
+        try:
+            self._instance, findings = await self._ledger.open(now)
+        except StoreWriteError as error:
+            if not registrations:
+                raise
+            raise ScheduleTaskError(registrations[0].name, registrations[0].cron, error) from error
         try:
             self._began = now
             self._last_wall, self._last_elapsed = now, self._clock.monotonic()

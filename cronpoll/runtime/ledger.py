@@ -55,7 +55,7 @@ class Ledger:
         """Make decisions durable, the backlog before them, and fold them. `StoreWriteError`: none of them has happened."""
         if not (batch or self._backlog or self.degraded):
             return
-        recovered = await self._append([*self._backlog, *batch])
+        recovered = await self._append(batch)
         self._backlog = []
         book = self.book
         for event in batch:
@@ -64,16 +64,17 @@ class Ledger:
             self._degraded_since = None
             self._emit(recovered, None)
 
-    async def _append(self, batch: list[e.Event]) -> e.StoreRecovered | None:
+    async def _append(self, batch: Sequence[e.Event]) -> e.StoreRecovered | None:
         recovered = None
         try:
             if self._store.suspect:
-                await self._store.checkpoint(self.book, self._clock.wall())
+                # The new segment's snapshot has the backlog folded in; it must not be folded again when that is read.
+                await self._store.checkpoint(self.book, self._clock.wall(), self._backlog)
+                self._backlog = []
             if self._degraded_since is not None:
                 lasted = round((self._clock.monotonic() - self._degraded_since) * 1_000, 3)
                 recovered = e.StoreRecovered(self._clock.wall(), lasted)
-                batch = [recovered, *batch]
-            await self._store.append(batch)
+            await self._store.append([*([recovered] if recovered else []), *self._backlog, *batch])
         except StoreWriteError as error:
             self._degrade(error)
             raise

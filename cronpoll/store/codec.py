@@ -7,14 +7,15 @@ A journal is a series of segment files. The byte format of a segment, version 1:
                version: decimal. identifier: hexadecimal. number: ten decimal digits. created: RFC 3339, UTC.
                crc: eight hexadecimal digits, CRC-32 of the line up to and without the blank before it.
     frame    = "#" kind sequence SP length SP crc LF payload
-               kind: "S" (snapshot) or "E" (events). sequence: ten decimal digits, one more than the frame before, also
+               kind: "S" (snapshot), "H" (history) or "E" (events). sequence: ten decimal digits, one more than the frame before, also
                across segments. length: of the payload, ten decimal digits. crc: eight hexadecimal digits, CRC-32 of the
                frame line up to and without the blank before it, continued over the payload.
     payload  = { JSON object LF }, UTF-8
 
 The first frame of a segment, and only that one, is a snapshot: a line that says what follows, then one line per task with
 its whole state. Every other frame is one batch of events, in the form in which the log prints them. The state is the
-snapshot with the events folded in, in order.
+snapshot with the events folded in, in order. A history frame holds events that the snapshot before it already contains
+(they happened while nothing could be written): they are kept for the record and not folded a second time.
 
 What the format is for:
 - A frame is one write and one fsync. It is there as a whole or not at all, so a batch is atomic.
@@ -54,7 +55,7 @@ HEAD_LIMIT: Final = 256
 
 _HEAD: Final = re.compile(rb"cronpoll-journal (\d{1,9}) ([0-9a-f]{1,64}) (\d{10}) ([0-9T:.Z-]{20,32}) ([0-9a-f]{8})\n")
 _VERSION: Final = re.compile(rb"cronpoll-journal (\d{1,9}) ")
-_FRAME: Final = re.compile(rb"#([SE])(\d{10}) (\d{10}) ([0-9a-f]{8})\n")
+_FRAME: Final = re.compile(rb"#([SHE])(\d{10}) (\d{10}) ([0-9a-f]{8})\n")
 _CHECKED: Final = 23
 """How much of a frame line its checksum covers."""
 

@@ -15,14 +15,17 @@ the pause is that of writing a snapshot.
 
 Failures. If a write fails (disk full), the file is cut back to the last whole frame and the caller may try again. If an
 fsync fails, nobody knows what the disk holds, and asking again would be answered with a lie (the kernel reports the error
-once and drops the pages); the segment is *suspect*: nothing more is appended to it, and the way on is a new segment from
-the state in memory. The same holds when a segment could not be cut back or its name could not be made durable.
+once and drops the pages); the segment is cut back, so that no later process builds on those bytes, and it is *suspect*:
+nothing more is appended to it, and the way on is a new segment from the state in memory. The same holds when a segment
+could not be cut back, when a rename has failed (it may have happened all the same), and when the name of the new segment
+could not be made durable. A suspect segment's number is never used again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -52,6 +55,8 @@ _BUSY_FACTOR: Final = 4
 """While there is work to do, a segment may grow to this many times its size before compaction is put first."""
 
 _SUFFIX: Final = ".journal"
+_SEGMENT: Final = re.compile(r"[0-9]{10}\.journal")
+_UNFINISHED: Final = re.compile(r"[0-9]{10}\.journal\.tmp")
 _T = TypeVar("_T")
 
 
@@ -68,7 +73,7 @@ class Store(Protocol):
     async def open(self, now: datetime) -> Opened: ...
     async def append(self, batch: Sequence[e.Event]) -> None: ...
     def wants_checkpoint(self, *, busy: bool) -> bool: ...
-    async def checkpoint(self, book: Book, now: datetime) -> e.JournalCompacted: ...
+    async def checkpoint(self, book: Book, now: datetime, folded: Sequence[e.Event] = ()) -> e.JournalCompacted: ...
     @property
     def suspect(self) -> bool: ...
     async def close(self) -> None: ...
@@ -125,9 +130,12 @@ class Journal:
         grown = self._end - self._compact_at
         return self.suspect or grown > (_BUSY_FACTOR * self._segment_bytes if busy else 0)
 
-    async def checkpoint(self, book: Book, now: datetime) -> e.JournalCompacted:
-        """Begin a new segment with the state of `book`, which must not change meanwhile."""
-        return await self._in_writer(self._rotate, book, now)
+    async def checkpoint(self, book: Book, now: datetime, folded: Sequence[e.Event] = ()) -> e.JournalCompacted:
+        """Begin a new segment with the state of `book`, which must not change meanwhile.
+
+        `folded`: events that are in the book already and in no segment yet; they are made durable with it.
+        """
+        return await self._in_writer(self._rotate, book, now, folded)
 
     async def close(self) -> None:
         await self._in_writer(self._close)
@@ -160,16 +168,16 @@ class Journal:
             if self._lock is None:
                 raise StateDirectoryLockedError(self.directory, disk.lock_holder(self._path("lock")))
             names = disk.names(self.directory)
-            segments = sorted(
-                int(name[: -len(_SUFFIX)]) for name in names if name.endswith(_SUFFIX) and name[:10].isdigit()
-            )
+            segments = sorted(int(name[:10]) for name in names if _SEGMENT.fullmatch(name))
             if segments:
+                # A process that died in a compaction may have left the newest name less durable than what we will add.
+                disk.fsync_directory(self.directory)
                 opened = self._read(segments[-1], now)
                 self._note_ages(segments)
             else:
                 opened = Opened(Book(disk.entropy(16).hex()), [])
             for name in names:
-                if name.endswith(_SUFFIX + ".tmp"):
+                if _UNFINISHED.fullmatch(name):
                     disk.remove(self._path(name))
         except OSError as cause:
             raise StateDirectoryError(self.directory, str(cause)) from cause
@@ -227,6 +235,8 @@ class Journal:
             else:
                 book.tasks[task.task_name] = task
         for frame in frames[1:]:
+            if frame.kind == "H":
+                continue
             for event in codec.decode_events(view[frame.payload_start : frame.end]):
                 if isinstance(event, tuple):
                     set_aside(*event, frame)
@@ -272,34 +282,38 @@ class Journal:
         try:
             self._write_all(self._handle, data)
         except OSError as cause:
-            try:
-                self._disk.truncate(self._handle, self._end)
-            except OSError:
-                self.suspect = True
+            self.suspect = not self._cut_back()
             raise StoreWriteError("append to", file, cause) from cause
         try:
             self._disk.fsync(self._handle)
         except OSError as cause:
             self.suspect = True
+            self._cut_back()
             raise StoreWriteError("fsync", file, cause) from cause
         self._end += len(data)
         self._sequence += 1
 
-    def _rotate(self, book: Book, now: datetime) -> e.JournalCompacted:
+    def _cut_back(self) -> bool:
+        """Cut the segment back to what was acknowledged. Whether it worked."""
+        assert self._handle is not None
+        try:
+            self._disk.truncate(self._handle, self._end)
+        except OSError:
+            return False
+        return True
+
+    def _rotate(self, book: Book, now: datetime, folded: Sequence[e.Event] = ()) -> e.JournalCompacted:
         disk, number = self._disk, self._segment + 1
         file = self._file(number)
+        sequence = self._sequence + 1
         head = codec.encode_head(self._identifier, number, now)
-        frame = codec.encode_frame("S", self._sequence + 1, codec.encode_snapshot(book, now))
+        snapshot = codec.encode_frame("S", sequence, codec.encode_snapshot(book, now))
+        history = codec.encode_frame("H", sequence + 1, codec.encode_events(folded)) if folded else b""
         handle = None
         try:
             handle = disk.create(file + ".tmp")
-            self._write_all(handle, head + frame)
+            self._write_all(handle, head + snapshot + history)
             disk.fsync(handle)
-            if self.suspect and self._handle is not None:
-                # What follows the last acknowledged frame in the old segment never happened, as far as anybody was told.
-                with suppress(OSError):
-                    disk.truncate(self._handle, self._end)
-            disk.rename(file + ".tmp", file)
         except OSError as cause:
             if handle is not None:
                 with suppress(OSError):
@@ -308,19 +322,24 @@ class Journal:
                     disk.remove(file + ".tmp")
             self._plan_compaction(now_wanted=False)
             raise StoreWriteError("write", file, cause) from cause
-        # From here on the new segment may be the one that is found after a crash. Only it may be written to, and only once
-        # its name is certain to be there.
+        # From here on the new segment may be the one that is found after a crash. Nothing is written any more to the old
+        # one, and nothing yet to the new one: not before its name is certain to be there.
+        self.suspect, self._segment = True, number
+        try:
+            disk.rename(file + ".tmp", file)
+            disk.fsync_directory(self.directory)
+        except OSError as cause:
+            with suppress(OSError):
+                disk.close(handle)
+            raise StoreWriteError("put in place", file, cause) from cause
         old, self._handle = self._handle, handle
-        self._segment, self._sequence, self._created[number] = number, self._sequence + 1, now
-        self._end = self._snapshot_end = len(head) + len(frame)
-        self.suspect = True
         if old is not None:
             with suppress(OSError):
                 disk.close(old)
-        try:
-            disk.fsync_directory(self.directory)
-        except OSError as cause:
-            raise StoreWriteError("fsync", self.directory, cause) from cause
+        self._created[number] = now
+        self._sequence = sequence + bool(folded)
+        self._snapshot_end = len(head) + len(snapshot)
+        self._end = self._snapshot_end + len(history)
         self.suspect = False
         self._plan_compaction(now_wanted=False)
         return e.JournalCompacted(now, file, len(book.tasks), self._forget_old(now))
