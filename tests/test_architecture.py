@@ -19,7 +19,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ALLOWED = {
     "core": set(),
     "store": {"core"},
-    "runtime": {"core", "store"},
+    "config": {"core"},
+    "runtime": {"core", "store", "config"},
     "testing": {"core", "store", "runtime"},
     "__init__": {"core", "store", "runtime"},
 }
@@ -27,6 +28,7 @@ ALLOWED = {
 OUTSIDE = {
     "core": {"msgspec"},
     "store": {"msgspec"},
+    "config": {"msgspec"},
     "runtime": {"msgspec", "structlog"},
     "testing": set(),
     "__init__": set(),

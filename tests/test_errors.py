@@ -131,6 +131,8 @@ VALIDATION += [
     bad_option("timezone", "Mars/Olympus", NO_ZONE),
     bad_option("timezone", "../etc/passwd", NO_ZONE),
     bad_option("timezone", "", NO_ZONE),
+    bad_option("timezone", ["x"], "expected the name of a time zone, such as 'Europe/Berlin'"),
+    bad_option("catch_up", ["once"], "expected one of 'once', 'if-run-before', 'never'"),
     bad_option("timezone", 5, "expected the name of a time zone, such as 'Europe/Berlin'"),
     bad_option("repeated_hour", "second", "expected one of 'both', 'first'"),
     bad_option("on_change", "drop", "expected one of 'keep', 'reset'"),
@@ -251,6 +253,21 @@ def test_state_that_cannot_be_written_at_stop() -> None:
     with pytest.raises(errors.StopSchedulerError) as caught:
         run(attempt)
     assert str(caught.value) == f"Failed to stop scheduler: Cannot fsync {SEGMENT}: [Errno 5] Input/output error"
+    assert caught.value.details == {"cause": caught.value.__cause__}
+
+
+def test_initialize_after_the_loop_has_failed() -> None:
+    async def attempt() -> None:
+        world = World(NOON)
+        await world.boot([])
+        world.clock.wall = lambda: 1 / 0
+        await world.passes(minutes=2)
+        del world.clock.wall
+        await world.reload([])
+
+    with pytest.raises(errors.SchedulerFailedError) as caught:
+        run(attempt)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.details == {"cause": caught.value.__cause__}
 
 

@@ -17,6 +17,7 @@ from cronpoll.core.errors import (
     CronExpressionInvalidError,
     ManualStartRefusedError,
     SchedulerAlreadyActiveError,
+    SchedulerFailedError,
     StopSchedulerError,
 )
 from cronpoll.runtime.engine import Engine
@@ -230,6 +231,11 @@ class Unprintable(Exception):
         raise RuntimeError("no text")
 
 
+class Hostile(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(1)
+
+
 FAILURES = [
     pytest.param(raising(RuntimeError("boom")), "RuntimeError: boom", id="an exception"),
     pytest.param(raising(SystemExit(3)), "SystemExit: 3", id="SystemExit"),
@@ -241,6 +247,7 @@ FAILURES = [
     pytest.param(cancels_itself, "CancelledError", id="cancelling itself"),
     pytest.param(raising(GeneratorExit()), "GeneratorExit", id="GeneratorExit"),
     pytest.param(raising(Unprintable()), "Unprintable: (its text cannot be rendered: RuntimeError)", id="no text"),
+    pytest.param(raising(Hostile()), "Hostile: (its text cannot be rendered: SystemExit)", id="a text that exits"),
     pytest.param(raising(ValueError("\ud800")), "ValueError: \\ud800", id="a text that is not valid Unicode"),
     pytest.param(raising_in_thread(RuntimeError("boom")), "RuntimeError: boom", id="thread: an exception"),
     pytest.param(raising_in_thread(SystemExit(3)), "SystemExit: 3", id="thread: SystemExit"),
@@ -576,3 +583,52 @@ async def test_what_is_in_memory_is_what_a_replay_of_the_journal_gives() -> None
         assert engine is not None
         read = await Journal("/state", disk=world.disk.fork()).open(world.now)
         assert read.book == engine.book
+
+
+@simulated
+async def test_several_initializes_in_flight_and_then_a_stop_are_all_answered() -> None:
+    world = World(NOON)
+    scheduler = await world.boot([task(Job(), cron="0 13 * * *")])
+    await world.passes(seconds=1)
+    calls = [asyncio.ensure_future(scheduler.initialize([task(Job(), name=name, cron="0 13 * * *")])) for name in "abc"]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(asyncio.gather(*calls, scheduler.stop()), 60)
+    assert [event.task_name for event in world.events("TaskAdded")] == ["t", "a", "b", "c"]
+    assert len(world.events("SchedulerStopped")) == 1
+
+
+@simulated
+async def test_an_initialize_after_the_loop_has_failed_says_so() -> None:
+    world = World(NOON)
+    scheduler = await world.boot([task(Job())])
+    await world.passes(seconds=1)
+    world.clock.wall = lambda: 1 / 0  # type: ignore[method-assign]
+    await world.passes(minutes=2)
+    del world.clock.wall
+    with pytest.raises(SchedulerFailedError) as caught:
+        await scheduler.initialize([task(Job())])
+    assert str(caught.value) == (
+        "The scheduler has failed and starts nothing more; stop it, then initialize it again: "
+        "ZeroDivisionError('division by zero')"
+    )
+    with pytest.raises(StopSchedulerError):
+        await scheduler.stop()
+
+
+@simulated
+async def test_a_zone_function_that_fails_later_leaves_the_last_zone_in_force(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Any] = [ZoneInfo("Europe/Berlin")]
+
+    def ask() -> Any:
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    world = World(NOON, zone=ask)
+    job = Job()
+    await world.boot([task(job)])
+    await world.passes(seconds=1)
+    answers[0] = OSError("a hiccup")
+    await world.passes(minutes=3)
+    assert job.begun == 4
+    assert "Europe/Berlin stays in force" in caplog.text

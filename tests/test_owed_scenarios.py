@@ -1216,3 +1216,28 @@ async def test_a_timeout_holds_during_a_stop() -> None:
     await world.stop()
     assert world.now == instant(at("12:02:00"))
     assert story(world)[1:] == ["12:02:00 failed t"]
+
+
+@simulated
+async def test_one_that_waits_is_started_once_when_several_slots_come_free_together() -> None:
+    world = World(at("11:59:30"), max_concurrent=2)
+    await world.boot([(name, "0 12 * * *", Job(seconds=30), minutes(5)) for name in "abc"])
+    await world.until(at("12:05:00"))
+    assert story(world, "TaskRunStarted") == [
+        "12:00:00 start a due 12:00",
+        "12:00:00 start b due 12:00",
+        "12:00:30 start c due 12:00",
+    ]
+
+
+@pytest.mark.parametrize(("begin", "delay"), [(0.001, 1.1), (13.37, 20.3), (41.003, 7.3), (59.999, 30.7)])
+def test_instants_that_no_float_hits_exactly_do_not_stop_the_clock(begin: float, delay: float) -> None:
+    @simulated
+    async def scenario() -> None:
+        world = World(at("12:00:00"))
+        await world.passes(seconds=begin)
+        await world.boot([("t", "0 12 * * *", Job(failures=3), timedelta(seconds=delay))])
+        await world.passes(minutes=5)
+        assert len(world.events("TaskRunStarted")) == 4
+
+    scenario()

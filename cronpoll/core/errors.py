@@ -139,6 +139,17 @@ class StopSchedulerError(CronpollError):
         self.__cause__ = cause
 
 
+class SchedulerFailedError(CronpollError):
+    """The scheduler's own loop has failed. It starts nothing more; `stop` releases what it holds."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(
+            f"The scheduler has failed and starts nothing more; stop it, then initialize it again: {cause!r}",
+            cause=cause,
+        )
+        self.__cause__ = cause
+
+
 class ManualStartRefusedError(CronpollError):
     """A start asked for by hand that cannot be given: the task is unknown, already running, or nothing may start now."""
 

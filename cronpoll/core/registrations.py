@@ -42,7 +42,7 @@ from cronpoll.core.model import (
 )
 
 _NOTHING: Final = timedelta(0)
-_CHOICES: Final = {
+CHOICES: Final = {
     "repeated_hour": get_args(RepeatedHour),
     "on_change": get_args(OnChange),
     "catch_up": get_args(CatchUp),
@@ -124,9 +124,9 @@ def _check_options(given: Registration) -> None:
     def bad(field: str, value: Any, reason: str) -> InvalidRegistrationError:
         return InvalidRegistrationError(field, value, reason, given.name)
 
-    for field, choices in _CHOICES.items():
+    for field, choices in CHOICES.items():
         value = getattr(given, field)
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise bad(field, value, f"expected one of {', '.join(map(repr, choices))}")
     if given.timezone is not None:
         reason = zone_problem(given.timezone)
@@ -162,11 +162,15 @@ def is_async(callback: Any) -> bool:
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
 
 
-@lru_cache(maxsize=1024)
 def zone_problem(key: Any) -> str | None:
     """Why `key` is not the name of a time zone, or None."""
     if not isinstance(key, str):
         return "expected the name of a time zone, such as 'Europe/Berlin'"
+    return _unknown_zone(key)
+
+
+@lru_cache(maxsize=1024)
+def _unknown_zone(key: str) -> str | None:
     try:
         ZoneInfo(key)
     except Exception:  # zoneinfo raises half a dozen kinds (missing, malformed, directory, odd path) for one answer: no

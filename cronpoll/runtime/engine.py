@@ -32,6 +32,7 @@ from cronpoll.core import machine
 from cronpoll.core.errors import (
     CronpollError,
     ManualStartRefusedError,
+    SchedulerFailedError,
     ScheduleTaskError,
     StopSchedulerError,
     StoreWriteError,
@@ -109,6 +110,7 @@ class Engine:
         self._manual: list[tuple[str, asyncio.Future[str]]] = []
 
         self._stop_requested = False
+        self._may_end = False
         self._stop_timeout: float | None = None
         self._stop_deadline: float | None = None
         self._stop_error: BaseException | None = None
@@ -142,6 +144,7 @@ class Engine:
 
     async def change(self, registrations: Sequence[Registration]) -> Outcome:
         """Replace the registrations. If it fails, the previous ones stay in force."""
+        self._must_be_alive()
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._changes.append(Change(registrations, done))
         self._waker.wake()
@@ -149,23 +152,33 @@ class Engine:
 
     async def run_now(self, name: str) -> str:
         """Start a task by hand: an event of its own that settles nothing. The run's id, or `ManualStartRefusedError`."""
+        self._must_be_alive()
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._manual.append((name, answer))
         self._waker.wake()
         return await answer
 
     def halt(self, timeout: float | None) -> None:
-        """From now on nothing is started. What runs has `timeout` seconds before it is cut off; None: as long as it takes."""
+        """From now on nothing is started. What runs has `timeout` seconds before it is cut off; None: as long as it takes.
+
+        Changes of the registrations are still served: the store stays open until `finish`.
+        """
         self._stop_requested = True
         self._stop_timeout = timeout
         self._waker.wake()
 
-    async def stopped(self) -> None:
+    async def finish(self) -> None:
         """After `halt`: wait until nothing runs any more and the store is closed."""
         assert self._loop_task is not None
+        self._may_end = True
+        self._waker.wake()
         await asyncio.shield(self._loop_task)
         if self._stop_error is not None:
             raise StopSchedulerError(self._stop_error)
+
+    def _must_be_alive(self) -> None:
+        if self._loop_task is None or self._loop_task.done():
+            raise SchedulerFailedError(self._stop_error or RuntimeError("it has been stopped"))
 
     def owns(self, run: Run) -> bool:
         return run.run_id in self._runs
@@ -389,7 +402,7 @@ class Engine:
             self._refuse_manual("the scheduler is stopping")
             return 0
         looks, self._look = self._look, {}
-        decisions.names = looks
+        decisions.names.update(looks)
         free = self._free_slots()
         for name in list(self._waiting) if free else ():
             if free <= 0:
@@ -580,7 +593,7 @@ class Engine:
     # -- the end ---------------------------------------------------------------------------------------------------------
 
     def _over(self) -> bool:
-        return self._stop_requested and not (self._runs or self._ended or self._changes)
+        return self._may_end and not (self._runs or self._ended or self._changes)
 
     def _cut_off(self, elapsed: float) -> None:
         """During a stop: once its time is over, end what still runs; once the grace is over too, give it up."""

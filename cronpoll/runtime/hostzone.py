@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import re
 import struct
@@ -108,8 +109,26 @@ def zone_source(zone: Any) -> ZoneSource:
         fixed = NamedZone(key_of(zone), zone)
         return lambda: fixed
     if callable(zone):
-        return lambda: NamedZone(key_of(given := zone()), given)
+        return AskedZone(zone)
     raise TypeError(f"zone must be a name, a tzinfo, or a function that returns a tzinfo, not {type(zone).__name__}")
+
+
+class AskedZone:
+    """A zone that a function of the caller's gives. If it fails later on, the zone it gave last stays in force."""
+
+    def __init__(self, ask: Callable[[], tzinfo]) -> None:
+        self._ask = ask
+        self._last: NamedZone | None = None
+
+    def __call__(self) -> NamedZone:
+        try:
+            given = self._ask()
+            self._last = NamedZone(key_of(given), given)
+        except Exception:
+            if self._last is None:
+                raise
+            logging.getLogger("cronpoll").exception("the zone cannot be read; %s stays in force", self._last.key)
+        return self._last
 
 
 def key_of(zone: tzinfo) -> str:

@@ -48,7 +48,7 @@ class Guarded:
     def __call__(self, event: Event, error: BaseException | None = None) -> None:
         try:
             self._observer(event, error)
-        except Exception as failure:
+        except BaseException as failure:  # rendering an exception runs the callback's code, which may raise anything
             if type(failure) not in self._reported:
                 self._reported.add(type(failure))
                 text = (
@@ -124,6 +124,6 @@ def _key_value_renderer() -> Any:
 def _traceback_of(error: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(error))
-    except Exception as broken:  # an exception whose own __str__ raises must not take the log down with it
+    except BaseException as broken:  # an exception whose own __str__ raises must not take the log down with it
         text = f"{type(error).__name__} (its traceback cannot be rendered: {type(broken).__name__})"
     return text[:TRACEBACK_LIMIT].encode(errors="backslashreplace").decode()

@@ -118,7 +118,7 @@ def describe(error: BaseException) -> str:
     """An exception as one bounded text that is valid Unicode, whatever its own `__str__` does."""
     try:
         text = str(error)
-    except Exception as broken:
+    except BaseException as broken:  # its `__str__` is the callback's code, too, and may raise anything
         text = f"(its text cannot be rendered: {type(broken).__name__})"
     name = kind_of(error)
     return _valid(abbreviate(f"{name}: {text}" if text else name, ERROR_LIMIT))

@@ -143,7 +143,7 @@ class Scheduler:
                 self._enter("stop() called")
                 self._emit(e.SchedulerStopRequested(self._clock.wall()))
                 try:
-                    await self._engine.stopped()
+                    await self._engine.finish()
                 except StopSchedulerError:
                     raise
                 except Exception as error:

@@ -123,7 +123,8 @@ class SimulatedClock:
         return self._start + self._stepped + timedelta(microseconds=round((elapsed - self._origin) * 1e6))
 
     async def wait(self, seconds: float, waker: Waker) -> None:
-        await waker.wait(seconds)
+        # At least the step in which time passes here, or a wait for a fraction of it would never end.
+        await waker.wait(max(seconds, 1e-6) if seconds > 0 else 0.0)
 
     def step(self, by: timedelta) -> None:
         """Set the wall clock by that much."""

@@ -1,0 +1,1 @@
+"""tasks.toml to task specifications, or every problem of the file with its line and column."""
