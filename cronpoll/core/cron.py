@@ -150,21 +150,26 @@ class CronExpression:
 
     def matches(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> bool:
         """Whether the minute that contains `instant` is due in `zone`."""
-        return Schedule(self, zone_of(zone), repeated_hour == "first").matches(instant)
+        return self._schedule(zone, repeated_hour).matches(instant)
 
     def next_after(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
         """The first due instant strictly later than `instant`, in UTC."""
-        found = Schedule(self, zone_of(zone), repeated_hour == "first").next_after(instant)
+        found = self._schedule(zone, repeated_hour).next_after(instant)
         if found is None:
             raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("after")))
         return found
 
     def previous_at_or_before(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
         """The last due instant not later than `instant`, in UTC."""
-        found = Schedule(self, zone_of(zone), repeated_hour == "first").previous_at_or_before(instant)
+        found = self._schedule(zone, repeated_hour).previous_at_or_before(instant)
         if found is None:
             raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("before")))
         return found
+
+    def _schedule(self, zone: tzinfo, repeated_hour: str) -> Schedule:
+        if repeated_hour not in ("both", "first"):
+            raise ValueError(f'repeated_hour must be "both" or "first", not {repeated_hour!r}')
+        return Schedule(self, zone_of(zone), repeated_hour == "first")
 
 
 _OUT_OF_REACH: Final = f"no occurrence within {SEARCH_YEARS} years {{}} that time, in the years 1900 to {_LAST_YEAR}"

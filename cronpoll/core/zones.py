@@ -67,7 +67,8 @@ class Zone:
         number = second // _BLOCK
         block = self._blocks.get(number)
         if block is None:
-            block = self._blocks[number] = self._survey(number * _BLOCK, (number + 1) * _BLOCK)
+            start, end = number * _BLOCK, (number + 1) * _BLOCK
+            block = self._blocks[number] = self._survey(max(start, FIRST_SECOND), min(end, LAST_SECOND))
         for stretch in block:
             if second < stretch.end:
                 break
@@ -86,8 +87,9 @@ class Zone:
         return None
 
     def _offset_at(self, second: int) -> int:
-        offset = datetime.fromtimestamp(second, self.tzinfo).utcoffset()
-        return 0 if offset is None else offset // timedelta(seconds=1)
+        # Not `utcoffset()`: a tzinfo that knows no folds answers that wrongly for a wall time that comes twice.
+        wall = datetime.fromtimestamp(second, self.tzinfo).replace(tzinfo=UTC)
+        return (wall - EPOCH) // timedelta(seconds=1) - second
 
     def _survey(self, start: int, end: int) -> tuple[Stretch, ...]:
         # Three days earlier, so that a repeated hour which reaches over the start of the block is seen.
