@@ -1241,3 +1241,17 @@ def test_instants_that_no_float_hits_exactly_do_not_stop_the_clock(begin: float,
         assert len(world.events("TaskRunStarted")) == 4
 
     scenario()
+
+
+@simulated
+async def test_an_edit_after_the_clock_was_set_back_and_a_retry_ran_does_not_serve_an_instant_twice() -> None:
+    world = World(at("11:59:30"))
+    job = Job(failures=1)
+    await world.boot([("t", "0 12 * * *", job, minutes(2))])
+    await world.until(at("12:00:30"))
+    world.clock.step(-timedelta(minutes=30))
+    await world.passes(minutes=5)  # the retry runs at 11:32, earlier on the wall than what it retries
+    await world.reload([("t", "0,30 12 * * *", job, minutes(2))])
+    await world.until(at("12:40:00"))
+    assert [event.trigger for event in world.events("TaskRunStarted")] == ["due", "retry", "due"]
+    assert world.starts("t", "scheduled_time") == [at("12:00:00"), at("12:00:00"), at("12:30:00")]

@@ -116,6 +116,7 @@ def _added(book: Book, event: e.TaskAdded) -> None:
         config,
         event.at,
         max(base, earlier.base),
+        served_until=earlier.served_until,
         last_start=earlier.last_start,
         runs=tuple(replace(run, detached=True) for run in earlier.runs),
     )
@@ -129,7 +130,7 @@ def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
     if schedule_changed:
         task.registered_at = event.at
         opening = opening_base(event.at)
-        task.base = opening if task.last_start is None else max(opening, task.last_start)
+        task.base = opening if task.served_until is None else max(opening, task.served_until)
     if new.options.on_change == "reset" and (schedule_changed or old.retry_delay_ms != new.retry_delay_ms):
         task.last_end = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
         task.last_error = task.retry_at = task.owed_at = None
@@ -174,6 +175,8 @@ def _started(task: TaskState, event: e.TaskRunStarted) -> None:
         return
     task.newest_run = event.run_id
     task.last_start = at
+    if task.served_until is None or at > task.served_until:
+        task.served_until = at
     if at > task.base:
         task.base = at
     task.attempt = task.attempt + 1 if event.is_retry else 1
@@ -245,8 +248,8 @@ def _skipped(task: TaskState, event: e.TaskSkipped) -> None:
 
 def _base_reset(task: TaskState, event: e.TaskBaseReset) -> None:
     task.base = event.at
-    if task.last_start is not None and task.last_start > event.at:
-        task.last_start = event.at
+    if task.served_until is not None and task.served_until > event.at:
+        task.served_until = event.at
 
 
 def _clock_stepped(book: Book, event: e.ClockStepped) -> None:

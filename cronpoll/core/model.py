@@ -116,8 +116,9 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     """What is remembered of one name. `owed.owed` reads it, `machine.apply` writes it, the journal keeps it.
 
     `base`: due instants up to here are settled. It is the later of the last start and the moment the present schedule was
-    registered, save that the minute of the registration itself stays open (the boot rule). `last_start` is the same start
-    kept apart, because `on_change = "reset"` clears timestamps but never the guard against a second start.
+    registered, save that the minute of the registration itself stays open (the boot rule). `served_until` is the latest
+    start by the wall clock, kept apart: it is the guard against a second start that outlives edits, `on_change = "reset"`,
+    and clocks set back, after which the last start (`last_start`) may lie before earlier ones.
     """
 
     task_name: str
@@ -125,6 +126,7 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     registered_at: datetime
     base: datetime
     registered: bool = True
+    served_until: datetime | None = None
     last_start: datetime | None = None
     last_end: datetime | None = None
     last_attempt_at: datetime | None = None
