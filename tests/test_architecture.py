@@ -21,6 +21,7 @@ ALLOWED = {
     "store": {"core"},
     "config": {"core"},
     "runtime": {"core", "store", "config"},
+    "cli": {"core", "store", "config", "runtime", "__version__"},
     "testing": {"core", "store", "runtime"},
     "__init__": {"core", "store", "runtime"},
 }
@@ -30,6 +31,7 @@ OUTSIDE = {
     "store": {"msgspec"},
     "config": {"msgspec"},
     "runtime": {"msgspec", "structlog"},
+    "cli": {"click"},
     "testing": set(),
     "__init__": set(),
 }

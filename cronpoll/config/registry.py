@@ -59,6 +59,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One [[task]], defaults filled in. Exactly one of `callback` and `command` is given."""
 
     place: Place
+    places: dict[str, Place] = {}
     name: str
     cron: str
     callback: str | None = None
@@ -90,6 +91,11 @@ class Registry(msgspec.Struct, frozen=True):
     daemon: Daemon
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
+    defaults_at: dict[str, Place] = {}
+
+    def with_problems(self, more: list[Problem]) -> Registry:
+        problems = sorted([*self.problems, *more], key=lambda problem: (problem.line, problem.column))
+        return msgspec.structs.replace(self, problems=tuple(problems))
 
     @property
     def errors(self) -> list[Problem]:
@@ -305,6 +311,7 @@ _NOT_A_DEFAULT: Final = {"name", "callback", "command"}
 _OF_CALLBACK: Final = ("args", "kwargs", "isolation")
 _OF_COMMAND: Final = ("cwd", "user")
 """Keys that mean something for one kind of task only. `env` is for commands and for callbacks in a process."""
+NO_END: Final = 'needs something that can be ended, and a function in a thread cannot; use isolation = "process"'
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
@@ -316,14 +323,16 @@ class _Reader:
         self._places = places
         self._file = file
         self._problems: list[Problem] = []
+        self._ignored: dict[tuple[str, str], list[str]] = {}
 
     def registry(self) -> Registry:
         self._unknown(self._data, (), ("daemon", "defaults", "task"), None)
         daemon = self._daemon()
         defaults = self._options(self._table("defaults"), ("defaults",), None)
         tasks = self._tasks(defaults)
-        problems = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
-        return Registry(self._file, daemon, tuple(tasks), tuple(problems))
+        self._say_what_was_ignored()
+        defaults_at = {key: self._places.key(("defaults", key)) for key in self._table("defaults")}
+        return Registry(self._file, daemon, tuple(tasks), (), defaults_at).with_problems(self._problems)
 
     def _complain(
         self, place: Place, message: str, task: str | None, severity: Literal["error", "warning"] = "error"
@@ -422,36 +431,40 @@ class _Reader:
             seen.setdefault(name, self._places.value((*path, "name")))
         if ("callback" in entry) == ("command" in entry):
             self._complain(place, 'expected either "callback" or "command"', name)
-        options = self._fitting(own, path, defaults, name)
+        options = self._fitting(entry, own, path, defaults, name)
         if len(self._problems) > before and any(p.severity == "error" for p in self._problems[before:]):
             return None
-        return Task(place=place, **options)
+        places = {key: self._places.value((*path, key)) for key in entry}
+        return Task(place=place, places=places, **options)
 
-    def _fitting(self, own: dict[str, Any], path: Path, defaults: dict[str, Any], name: str | None) -> dict[str, Any]:
-        """Own options over defaults. What cannot apply is an error where it is written in the task, else a warning."""
-        kind = "command" if "command" in own else "callback"
+    def _fitting(
+        self, entry: dict[str, Any], own: dict[str, Any], path: Path, defaults: dict[str, Any], name: str | None
+    ) -> dict[str, Any]:
+        """Own options over defaults. What cannot apply is an error where it is written in the task, else ignored."""
+        kind = "command" if "command" in entry else "callback"
         isolation = own.get("isolation", defaults.get("isolation"))
-        useless = set(_OF_CALLBACK if kind == "command" else _OF_COMMAND)
+        useless = dict.fromkeys(_OF_CALLBACK if kind == "command" else _OF_COMMAND, f"does not apply to a {kind}")
         if kind == "callback" and isolation != "process":
-            useless.add("env")
+            useless["env"] = 'does not apply to a callback without isolation = "process"'
+        if kind == "callback" and isolation == "thread":
+            useless["timeout"] = NO_END
+            if own.get("concurrency", defaults.get("concurrency")) == "replace":
+                useless["concurrency"] = NO_END
+        for key in [key for key in own if key in useless]:
+            self._complain(self._places.key((*path, key)), f"{key}: {useless[key]}", name)
         options = {key: value for key, value in defaults.items() if key not in own}
         for key in [key for key in options if key in useless]:
             del options[key]
-            where = self._places.key(("defaults", key))
-            self._complain(where, f"{key}: the default does not apply to a {kind}, and is ignored", name, "warning")
-        for key in [key for key in own if key in useless]:
-            note = ' without isolation = "process"' if key == "env" else ""
-            self._complain(self._places.key((*path, key)), f"{key}: does not apply to a {kind}{note}", name)
-        options |= own
-        if options.get("isolation") == "thread":
-            for key, value in (("timeout", None), ("concurrency", "replace")):
-                if key not in options or (value is not None and options[key] != value):
-                    continue
-                reason = 'a function in a thread cannot be ended; use isolation = "process"'
-                if key in own:
-                    self._complain(self._places.key((*path, key)), f"{key}: {reason}", name)
-                else:
-                    where = self._places.key(("defaults", key))
-                    self._complain(where, f"{key}: ignored; {reason}", name, "warning")
-                    del options[key]
-        return options
+            self._ignored.setdefault((key, useless[key]), []).append(name or "?")
+        return options | own
+
+    def _say_what_was_ignored(self) -> None:
+        """One warning per default, however many tasks it does not apply to."""
+        for (key, reason), names in self._ignored.items():
+            self._problems.append(ignored_default(self._file, self._places.key(("defaults", key)), key, reason, names))
+
+
+def ignored_default(file: str, place: Place, key: str, reason: str, names: list[str]) -> Problem:
+    shown = ", ".join(f'"{abbreviate(name, 40)}"' for name in names[:3])
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return Problem(file, *place, f"{key}: the default is ignored for {shown}{more}: it {reason}", None, "warning")

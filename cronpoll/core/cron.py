@@ -75,6 +75,11 @@ class CronExpression:
     def __repr__(self) -> str:
         return f"CronExpression({abbreviate(self.text)!r})"
 
+    @property
+    def runs_every_hour(self) -> bool:
+        """Whether on a day that matches there is a minute in each of the 24 hours."""
+        return all(self._minutes >> (hour * 60) & ((1 << 60) - 1) for hour in range(24))
+
     # The wall calendar: minutes since 1970-01-01 00:00 on the wall clock. No zone, no instants.
 
     def on_wall(self, minute: int) -> bool:
@@ -253,7 +258,7 @@ class Schedule(NamedTuple):
         return None
 
     def lost_in(self, gap: Gap) -> tuple[int, int]:
-        """The wall minutes of this schedule that a gap swallows: the first one (0 if none) and how many."""
+        """The wall minutes of this schedule inside a gap (or a fold): the first one (0 if none) and how many."""
         first = count = 0
         minute = self.expression.next_on_wall(-(-gap.wall_start // 60))
         while minute is not None and minute * 60 < gap.wall_end:

@@ -14,6 +14,7 @@ Only integers appear here: seconds since the epoch, UTC or wall ("the wall clock
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
 
@@ -38,7 +39,7 @@ class Stretch(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """At UTC second `at` the wall clock jumps from `wall_start` to `wall_end`: the wall time between never comes."""
+    """At UTC second `at` the wall clock is changed: the wall time [wall_start, wall_end) never comes, or comes twice."""
 
     at: int
     wall_start: int
@@ -77,14 +78,27 @@ class Zone:
 
     def next_gap(self, second: int, years: int = 2) -> Gap | None:
         """The next time after `second` at which the wall clock is put forward, within the given years."""
+        for at, before, after in self._changes(second, years):
+            if after > before:
+                return Gap(at, at + before, at + after)
+        return None
+
+    def next_fold(self, second: int, years: int = 2) -> Gap | None:
+        """The next time after `second` at which the wall clock is put back, with the wall time that comes twice."""
+        for at, before, after in self._changes(second, years):
+            if after < before:
+                return Gap(at, at + after, at + before)
+        return None
+
+    def _changes(self, second: int, years: int) -> Iterator[tuple[int, int, int]]:
+        """Changes of the offset after `second`: when, from, to."""
         limit = min(second + years * 366 * _DAY, LAST_SECOND - 1)
         here = self.stretch_at(second)
         while not self.fixed and here.end <= limit:
             after = self.stretch_at(here.end)
-            if after.offset > here.offset and here.end > second:
-                return Gap(here.end, here.end + here.offset, here.end + after.offset)
+            if after.offset != here.offset and here.end > second:
+                yield here.end, here.offset, after.offset
             here = after
-        return None
 
     def _offset_at(self, second: int) -> int:
         # Not `utcoffset()`: a tzinfo that knows no folds answers that wrongly for a wall time that comes twice.

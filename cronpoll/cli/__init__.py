@@ -1,0 +1,1 @@
+"""The command `cronpoll`: one small file per family of commands."""

@@ -1,0 +1,49 @@
+"""What a valid file should be told all the same: schedules that the next change of their clock skips or repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from cronpoll.config.registry import Problem, Registry, Task
+from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.zones import EPOCH, second_of, zone_of
+
+
+def clock_changes(registry: Registry, now: datetime, host: tzinfo) -> Iterator[Problem]:
+    """A warning for each task that the next change of its zone's clock, within a year, skips or runs twice.
+
+    A task that runs in every hour of the day is not told: that its clock changes is no news to it.
+    """
+    for task in registry.tasks:
+        zone = zone_of(ZoneInfo(task.timezone) if task.timezone else host)
+        schedule = Schedule(parse(task.cron), zone, task.repeated_hour == "first")
+        if schedule.expression.runs_every_hour:
+            continue
+        second = second_of(now)
+        gap = zone.next_gap(second, years=1)
+        if gap is not None:
+            first, count = schedule.lost_in(gap)
+            if count:
+                yield _warning(
+                    registry, task, f"does not run on {_wall(first)}{_more(count)}: the clock is put forward then"
+                )
+        fold = zone.next_fold(second, years=1)
+        if fold is not None and task.repeated_hour == "both":
+            first, count = schedule.lost_in(fold)
+            if count:
+                text = f"runs twice on {_wall(first)}{_more(count)}: the clock is put back then; see repeated_hour"
+                yield _warning(registry, task, text)
+
+
+def _warning(registry: Registry, task: Task, message: str) -> Problem:
+    return Problem(registry.file, *task.place, message, task.name, "warning")
+
+
+def _wall(minute: int) -> str:
+    return (EPOCH + timedelta(minutes=minute)).strftime("%Y-%m-%d at %H:%M")
+
+
+def _more(count: int) -> str:
+    return "" if count == 1 else f" and {count - 1} more times"
