@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from cronpoll.core.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError, abbreviate
-from cronpoll.core.zones import EPOCH, FIRST_SECOND, LAST_SECOND, Gap, Zone, second_of, zone_of
+from cronpoll.core.zones import EPOCH, FIRST_SECOND, LAST_SECOND, Gap, Zone, in_utc, second_of, zone_of
 
 SEARCH_YEARS: Final = 40
 
@@ -97,30 +97,31 @@ class CronExpression:
         """The first wall minute at or after this one, if there is one within the bound."""
         day, of_day = divmod(minute, 1440)
         there = date.fromordinal(day + _EPOCH_ORDINAL)
-        year, month, of_month = there.year, there.month, there.day
+        return self.next_in(there.year * 12 + there.month, there.day, of_day)
+
+    def next_in(self, month: int, of_month: int, of_day: int) -> int | None:
+        """The same, from a day in a month (counted as year * 12 + month) and a minute of that day, 1440 included."""
         months = self._months
-        if months >> month & 1:
-            mask = self._days[(day + 5 - of_month) % 7] & (_MONTH[month] if month != 2 else _february(year))
+        number, start, first, length = _MONTHS.get(month) or _month(month)
+        if months >> number & 1:
+            mask = self._days[first] & length
             if mask >> of_month & 1:
                 rest = self._minutes >> of_day
                 if rest:
-                    return minute + (rest & -rest).bit_length() - 1
+                    return (start + of_month) * 1440 + of_day + (rest & -rest).bit_length() - 1
             rest = mask >> (of_month + 1)
             if rest:
-                return (day + (rest & -rest).bit_length()) * 1440 + self._first_minute
-        last_year = min(year + SEARCH_YEARS, _LAST_YEAR)
+                return (start + of_month + (rest & -rest).bit_length()) * 1440 + self._first_minute
+        last = min(month + 12 * SEARCH_YEARS, 12 * _LAST_YEAR + 12)
         while True:
-            rest = months >> (month + 1)
-            if rest:
-                month += (rest & -rest).bit_length()
-            else:
-                year, month = year + 1, self._first_month
-                if year > last_year:
-                    return None
-            start = date(year, month, 1).toordinal() - _EPOCH_ORDINAL
-            mask = self._days[(start + 4) % 7] & (_MONTH[month] if month != 2 else _february(year))
+            rest = months >> (number + 1)
+            month += (rest & -rest).bit_length() if rest else 12 - number + self._first_month
+            if month > last:
+                return None
+            number, start, first, length = _MONTHS.get(month) or _month(month)
+            mask = self._days[first] & length
             if mask:
-                return (start + (mask & -mask).bit_length() - 2) * 1440 + self._first_minute
+                return (start + (mask & -mask).bit_length() - 1) * 1440 + self._first_minute
 
     def previous_on_wall(self, minute: int) -> int | None:
         """The last wall minute at or before this one, if there is one within the bound."""
@@ -129,7 +130,7 @@ class CronExpression:
         year, month, of_month = there.year, there.month, there.day
         months = self._months
         if months >> month & 1:
-            mask = self._days[(day + 5 - of_month) % 7] & (_MONTH[month] if month != 2 else _february(year))
+            mask = self._days[(day + 5 - of_month) % 7] & _length(year, month)
             if mask >> of_month & 1:
                 rest = self._minutes & ((2 << of_day) - 1)
                 if rest:
@@ -147,7 +148,7 @@ class CronExpression:
                 if year < first_year:
                     return None
             start = date(year, month, 1).toordinal() - _EPOCH_ORDINAL
-            mask = self._days[(start + 4) % 7] & (_MONTH[month] if month != 2 else _february(year))
+            mask = self._days[(start + 4) % 7] & _length(year, month)
             if mask:
                 return (start + mask.bit_length() - 2) * 1440 + self._last_minute
 
@@ -198,25 +199,42 @@ class Schedule(NamedTuple):
         return self.expression.on_wall(minute)
 
     def next_after(self, instant: datetime) -> datetime | None:
-        since = instant - EPOCH
-        here = since.days * 86_400 + since.seconds + 1
-        limit = here + _SPAN
         expression, zone, first_only = self
-        while here < limit and FIRST_SECOND <= here < LAST_SECOND:
-            stretch = zone.recent
-            if not stretch.start <= here < stretch.end:
-                stretch = zone.stretch_at(here)
+        if instant.tzinfo is not UTC:
+            instant = in_utc(instant)
+        stretch = zone.recent
+        if stretch.plain_from <= instant < stretch.end_at:
+            # The usual case: inside the stretch of the last question, and not in an hour that comes twice.
+            wall = instant + stretch.delta
+            begin = wall.hour * 60 + wall.minute + 1
+            found = expression.next_in(wall.year * 12 + wall.month, wall.day, begin)
+            if found is None:
+                return None
+            second = found * 60 - stretch.offset
+            if second < stretch.end:
+                return EPOCH + timedelta(0, second)
+            if zone.fixed:
+                return None
+            here = second_of(instant) + 1
+        else:
+            here = second_of(instant) + 1
+            if not FIRST_SECOND <= here < LAST_SECOND:
+                return None
+            stretch = zone.recent = zone.stretch_at(here)
+            found = None
+        limit = here + _SPAN
+        while here < limit:
             offset = stretch.offset
             begin = here + offset
             if first_only and begin < stretch.repeats_until:
                 begin = stretch.repeats_until
             begin = -(-begin // 60)
-            found = expression.next_on_wall(begin)
             if found is None:
-                return None
-            second = found * 60 - offset
-            if second < stretch.end:
-                return EPOCH + timedelta(0, second)
+                found = expression.next_on_wall(begin)
+                if found is None:
+                    return None
+                if found * 60 - offset < stretch.end:
+                    return EPOCH + timedelta(0, found * 60 - offset)
             # Nothing on the wall between begin and found. If the next stretch does not turn the wall clock back behind
             # begin, everything up to shortly before found can be leapt over, years of stretches included.
             here = stretch.end
@@ -224,6 +242,7 @@ class Schedule(NamedTuple):
                 return None
             begin *= 60
             if here + offset - _TWO_DAYS >= begin or here + zone.stretch_at(here).offset >= begin:
+                second = found * 60 - offset
                 if second >= LAST_SECOND:
                     return None
                 there = zone.stretch_at(second)
@@ -232,6 +251,7 @@ class Schedule(NamedTuple):
                     # So far behind the change that this wall time can be neither skipped nor repeated.
                     return EPOCH + timedelta(0, second)
                 here = max(here, found * 60 - _TWO_DAYS)
+            stretch, found = zone.stretch_at(here), None
         return None
 
     def previous_at_or_before(self, instant: datetime) -> datetime | None:
@@ -240,9 +260,7 @@ class Schedule(NamedTuple):
         limit = here - _SPAN
         expression, zone, first_only = self
         while here > limit and FIRST_SECOND <= here < LAST_SECOND:
-            stretch = zone.recent
-            if not stretch.start <= here < stretch.end:
-                stretch = zone.stretch_at(here)
+            stretch = zone.stretch_at(here)
             offset = stretch.offset
             end = (here + offset) // 60
             found = expression.previous_on_wall(end)
@@ -268,8 +286,23 @@ class Schedule(NamedTuple):
         return first, count
 
 
-def _february(year: int) -> int:
-    return _LEAP_FEBRUARY if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else _MONTH[2]
+def _length(year: int, month: int) -> int:
+    """The days of a month, as bits from 1 on."""
+    if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
+        return _LEAP_FEBRUARY
+    return _MONTH[month]
+
+
+_MONTHS: Final[dict[int, tuple[int, int, int, int]]] = {}
+"""By year * 12 + month: the month's number, the day (since 1970) before its first, the weekday of the first, its days."""
+
+
+def _month(month: int) -> tuple[int, int, int, int]:
+    year, number = divmod(month - 1, 12)
+    number += 1
+    before = date(year, number, 1).toordinal() - _EPOCH_ORDINAL - 1
+    facts = _MONTHS[month] = number, before, (before + 5) % 7, _length(year, number)
+    return facts
 
 
 # -- parsing -----------------------------------------------------------------------------------------------------------
@@ -287,10 +320,11 @@ def parse(text: str) -> CronExpression:
         fields = [field for field in fields if field]
         if len(fields) != 5:
             raise InvalidCronExpressionError(text, "expression", _wrong_count(text, len(fields)))
+    # Short fields recur and are remembered; a long one is not worth the memory.
+    field = _short_field if len(text) <= 128 else _field
     try:
-        minute, hour, day, month, weekday = (
-            _short_field(i, field) if len(field) <= 64 else _field(i, field) for i, field in enumerate(fields)
-        )
+        minute, hour = field(0, fields[0]), field(1, fields[1])
+        day, month, weekday = field(2, fields[2]), field(3, fields[3]), field(4, fields[4])
     except FieldParseError as cause:
         raise InvalidCronExpressionError(text, cause.details["fieldName"], cause.reason) from cause
     if fields[2] != "*" and fields[4] == "*" and not _day_can_come(day, month):
@@ -309,11 +343,13 @@ def _day_can_come(days: int, months: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _minutes(minutes: int, hours: int) -> int:
-    mask = 0
-    for hour in range(24):
-        if hours >> hour & 1:
-            mask |= minutes << (hour * 60)
-    return mask
+    """The mask of a day: the minutes, repeated in each of the hours."""
+    return minutes * _spread(hours)
+
+
+@lru_cache(maxsize=4096)
+def _spread(hours: int) -> int:
+    return sum(1 << (hour * 60) for hour in range(24) if hours >> hour & 1)
 
 
 @lru_cache(maxsize=4096)
@@ -321,9 +357,11 @@ def _days(days: int, weekdays: int) -> tuple[int, ...]:
     """Seven month masks, by the weekday of the first day. Zero stands for `*`."""
     if not weekdays:
         return (days or _ALL_DAYS,) * 7
-    return tuple(
-        days | sum(1 << day for day in range(1, 32) if weekdays >> ((first + day - 1) % 7) & 1) for first in range(7)
-    )
+    weeks = weekdays * _SEVEN_WEEKS
+    return tuple(days | (weeks >> first << 1) & _ALL_DAYS for first in range(7))
+
+
+_SEVEN_WEEKS: Final = sum(1 << (7 * week) for week in range(7))
 
 
 def _field(index: int, text: str) -> int:

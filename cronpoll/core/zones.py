@@ -30,12 +30,25 @@ _BLOCK: Final = 388 * _DAY
 
 
 class Stretch(NamedTuple):
-    """UTC seconds [start, end) with one offset. Wall seconds below `repeats_until` were on the clock once before."""
+    """UTC seconds [start, end) with one offset. Wall seconds below `repeats_until` were on the clock once before.
+
+    The last three say the same for datetimes: the offset, the instant from which on nothing repeats, and the end.
+    """
 
     start: int
     end: int
     offset: int
     repeats_until: int
+    delta: timedelta
+    plain_from: datetime
+    end_at: datetime
+
+
+def _stretch(start: int, end: int, offset: int, repeats_until: int) -> Stretch:
+    plain_from = EPOCH + timedelta(seconds=max(start, repeats_until - offset))
+    return Stretch(
+        start, end, offset, repeats_until, timedelta(seconds=offset), plain_from, EPOCH + timedelta(seconds=end)
+    )
 
 
 class Gap(NamedTuple):
@@ -47,7 +60,10 @@ class Gap(NamedTuple):
 
 
 class Zone:
-    """A tzinfo with its stretches. Obtain one through `zone_of`, so that the stretches are shared."""
+    """A tzinfo with its stretches. Obtain one through `zone_of`, so that the stretches are shared.
+
+    `recent` is any one stretch, at the disposal of whoever searches: most questions are about the present one.
+    """
 
     __slots__ = ("_blocks", "fixed", "recent", "tzinfo")
 
@@ -57,14 +73,13 @@ class Zone:
         self._blocks: dict[int, tuple[Stretch, ...]] = {}
         offset = self._offset_at(0) if self.fixed else 0
         self.recent = (
-            Stretch(FIRST_SECOND, LAST_SECOND, offset, FIRST_SECOND - _BLOCK) if self.fixed else Stretch(0, 0, 0, 0)
+            _stretch(FIRST_SECOND, LAST_SECOND, offset, FIRST_SECOND - _BLOCK) if self.fixed else _stretch(0, 0, 0, 0)
         )
 
     def stretch_at(self, second: int) -> Stretch:
         """The stretch that contains this UTC second (clipped to its block). The second has to lie in supported years."""
-        recent = self.recent
-        if recent.start <= second < recent.end:
-            return recent
+        if self.fixed:
+            return self.recent
         number = second // _BLOCK
         block = self._blocks.get(number)
         if block is None:
@@ -73,7 +88,6 @@ class Zone:
         for stretch in block:
             if second < stretch.end:
                 break
-        self.recent = stretch
         return stretch
 
     def next_gap(self, second: int, years: int = 2) -> Gap | None:
@@ -132,7 +146,7 @@ class Zone:
         repeats_until = begin - _DAY + offset
         for at, later in [*changes, (end, 0)]:
             if at > start and begin < end:
-                stretches.append(Stretch(max(begin, start), min(at, end), offset, repeats_until))
+                stretches.append(_stretch(max(begin, start), min(at, end), offset, repeats_until))
             begin, repeats_until, offset = at, at + offset, later
         return tuple(stretches)
 
@@ -158,6 +172,13 @@ def second_of(instant: datetime) -> int:
     """Whole seconds since the epoch at or before an aware datetime."""
     since = instant - EPOCH
     return since.days * _DAY + since.seconds
+
+
+def in_utc(instant: datetime) -> datetime:
+    """The same instant with tzinfo UTC. A datetime without zone is no instant."""
+    if instant.utcoffset() is None:
+        raise TypeError(f"expected a datetime with a time zone, not {instant!r}")
+    return instant.astimezone(UTC)
 
 
 def floor_minute(instant: datetime) -> datetime:
