@@ -9,12 +9,11 @@ left out while it has it. On paper names are camelCase, instants RFC 3339 in UTC
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from cronpoll.core.model import DEFAULT_OPTIONS, Options, TaskConfig, Trigger
+from cronpoll.core.model import DEFAULT_OPTIONS, Instant, Options, TaskConfig, Trigger
 
 DEBUG: Final = 10
 INFO: Final = 20
@@ -26,7 +25,7 @@ class Event(msgspec.Struct, frozen=True, tag=True, tag_field="event", rename="ca
     level: ClassVar[int] = INFO
     journaled: ClassVar[bool] = False
 
-    at: datetime
+    at: Instant
 
 
 # -- scheduler ---------------------------------------------------------------------------------------------------------
@@ -89,8 +88,8 @@ class SchedulerStopped(Event, frozen=True):
 class TaskRunStarted(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
-    scheduled_time: datetime
-    actual_time: datetime
+    scheduled_time: Instant
+    actual_time: Instant
     run_id: str
     trigger: Trigger
     is_retry: bool = False
@@ -113,7 +112,7 @@ class TaskRunFailed(Event, frozen=True, gc=False):
     success: Literal[False]
     error: str
     error_type: str
-    next_retry_at: datetime | None = None
+    next_retry_at: Instant | None = None
 
 
 class TaskRunReplaced(Event, frozen=True, gc=False):
@@ -155,8 +154,8 @@ class TaskMissed(Event, frozen=True, gc=False):
     level = WARNING
     journaled = True
     task_name: str
-    first_missed: datetime
-    last_missed: datetime
+    first_missed: Instant
+    last_missed: Instant
     count: int
     reason: str
     run_id: str | None = None
@@ -167,7 +166,7 @@ class TaskSkipped(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
     reason: str
-    scheduled_time: datetime
+    scheduled_time: Instant
 
 
 class TaskMinuteNonexistent(Event, frozen=True, gc=False):
@@ -184,7 +183,7 @@ class TaskQuarantined(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
     deaths: int
-    until: datetime
+    until: Instant
 
 
 class TaskBaseReset(Event, frozen=True, gc=False):
@@ -193,7 +192,7 @@ class TaskBaseReset(Event, frozen=True, gc=False):
     level = ERROR
     journaled = True
     task_name: str
-    settled_until: datetime
+    settled_until: Instant
 
 
 # -- registrations -----------------------------------------------------------------------------------------------------
@@ -221,7 +220,7 @@ class TaskOverridden(Event, frozen=True, gc=False):
     change_type: str
     old_state: TaskConfig
     new_state: TaskConfig
-    owed_at: datetime | None = None
+    owed_at: Instant | None = None
 
 
 class TaskOrphaned(Event, frozen=True, gc=False):
@@ -230,7 +229,7 @@ class TaskOrphaned(Event, frozen=True, gc=False):
     level = WARNING
     journaled = True
     task_name: str
-    last_execution_time: datetime | None
+    last_execution_time: Instant | None
     scheduler_identifier: str
     reason: Literal["unregistered", "interrupted"]
 
@@ -247,13 +246,13 @@ class TaskScheduled(Event, frozen=True, gc=False):
 
 class PollStarted(Event, frozen=True):
     level = DEBUG
-    poll_time: datetime
+    poll_time: Instant
     scheduled_task_count: int
 
 
 class PollCompleted(Event, frozen=True):
     level = DEBUG
-    poll_time: datetime
+    poll_time: Instant
     tasks_evaluated: int
     tasks_executed: int
     duration: float

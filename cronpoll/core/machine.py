@@ -11,7 +11,7 @@ through the same events are therefore the same computation, and a test can deman
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from cronpoll.core import events as e
 from cronpoll.core.model import Book, OpenRun, TaskConfig, TaskState, shared_config
 from cronpoll.core.owed import opening_base
+from cronpoll.core.zones import EARLIEST, LATEST
 
 Table = dict[tuple[str, str], str]
 
@@ -256,9 +257,17 @@ def _clock_stepped(book: Book, event: e.ClockStepped) -> None:
     step_by = timedelta(milliseconds=event.step_ms)
     for task in book.tasks.values():
         if task.retry_at is not None:
-            task.retry_at += step_by
+            task.retry_at = _moved(task.retry_at, step_by)
         if task.quarantined_until is not None:
-            task.quarantined_until += step_by
+            task.quarantined_until = _moved(task.quarantined_until, step_by)
+
+
+def _moved(instant: datetime, by: timedelta) -> datetime:
+    """The instant moved, but not out of the supported years."""
+    return min(max(instant, EARLIEST - min(by, _NO_TIME)), LATEST - max(by, _NO_TIME)) + by
+
+
+_NO_TIME: Final = timedelta(0)
 
 
 def _set_aside(book: Book, event: e.TaskRecordSetAside) -> None:

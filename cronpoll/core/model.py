@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -22,6 +22,8 @@ Concurrency = Literal["queue", "forbid", "replace", "allow"]
 Trigger = Literal["due", "boot", "retry", "interrupted", "manual"]
 
 Callback = Callable[[], Any]
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A datetime with a zone, which is UTC; one without is refused where it is read."""
 
 MINUTE: Final = timedelta(minutes=1)
 SECOND: Final = timedelta(seconds=1)
@@ -107,7 +109,7 @@ class OpenRun(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     """A run that has started and not ended. Detached: its name was unregistered since, so its outcome obliges to nothing."""
 
     run_id: str
-    started_at: datetime
+    started_at: Instant
     manual: bool = False
     detached: bool = False
 
@@ -123,25 +125,25 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
 
     task_name: str
     config: TaskConfig
-    registered_at: datetime
-    base: datetime
+    registered_at: Instant
+    base: Instant
     registered: bool = True
-    served_until: datetime | None = None
-    last_start: datetime | None = None
-    last_end: datetime | None = None
-    last_attempt_at: datetime | None = None
-    last_success_at: datetime | None = None
-    last_failure_at: datetime | None = None
+    served_until: Instant | None = None
+    last_start: Instant | None = None
+    last_end: Instant | None = None
+    last_attempt_at: Instant | None = None
+    last_success_at: Instant | None = None
+    last_failure_at: Instant | None = None
     last_error: str | None = None
-    period: datetime | None = None
+    period: Instant | None = None
     attempt: int = 0
-    retry_at: datetime | None = None
-    owed_at: datetime | None = None
+    retry_at: Instant | None = None
+    owed_at: Instant | None = None
     interrupted: bool = False
     runs: tuple[OpenRun, ...] = ()
     newest_run: str | None = None
     deaths: int = 0
-    quarantined_until: datetime | None = None
+    quarantined_until: Instant | None = None
 
     @property
     def activity(self) -> Literal["running", "awaiting-retry", "awaiting-run"]:

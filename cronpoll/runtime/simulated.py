@@ -260,6 +260,10 @@ class SimulatedDisk:
         self._called("make_directory")
         self._directories.add(path)
 
+    def close_to_others(self, directory: str) -> None:
+        self._called("close_to_others")
+        assert directory in self._directories
+
     def names(self, directory: str) -> list[str]:
         self._called("names")
         return [os.path.basename(path) for path in self._files if os.path.dirname(path) == directory]

@@ -19,8 +19,8 @@ snapshot with the events folded in, in order. A history frame holds events that 
 
 What the format is for:
 - A frame is one write and one fsync. It is there as a whole or not at all, so a batch is atomic.
-- A line of payload begins with "{" and holds no raw line feed, so a line that begins with "#" is a frame, whatever was
-  damaged before it. Hence one can tell a torn end (nothing intact behind it: a crash while appending) from damage
+- A line of payload begins with "{", ends with "}" and holds no raw line feed, so what looks like the line of a frame is
+  one, wherever it stands and whatever was damaged before it. Hence one can tell a torn end (nothing intact behind it: a crash while appending) from damage
   (something intact behind it: lost bytes, nothing may be assumed).
 - CRC-32 finds every single flipped bit; the sequence finds frames that are missing as a whole.
 - People can read it. `grep` works.
@@ -46,14 +46,16 @@ from cronpoll.core.errors import (
     TaskTryDeserializeError,
     abbreviate,
 )
-from cronpoll.core.model import Book, TaskState
+from cronpoll.core.model import Book, Instant, TaskState
 
 VERSION: Final = 1
 MAGIC: Final = b"cronpoll-journal"
 HEAD_LIMIT: Final = 256
 """No head is longer than this many bytes."""
 
-_HEAD: Final = re.compile(rb"cronpoll-journal (\d{1,9}) ([0-9a-f]{1,64}) (\d{10}) ([0-9T:.Z-]{20,32}) ([0-9a-f]{8})\n")
+_HEAD: Final = re.compile(
+    rb"cronpoll-journal (\d{1,9}) ([0-9a-f]{1,64}) (\d{10}) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z) ([0-9a-f]{8})\n"
+)
 _VERSION: Final = re.compile(rb"cronpoll-journal (\d{1,9}) ")
 _FRAME: Final = re.compile(rb"#([SHE])(\d{10}) (\d{10}) ([0-9a-f]{8})\n")
 _CHECKED: Final = 23
@@ -65,10 +67,14 @@ _events: Final = msgspec.json.Decoder(Union[JOURNALED])  # noqa: UP007  a union 
 _states: Final = msgspec.json.Decoder(TaskState)
 
 
+_UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder can answer to bytes that are not what they should be (a ValidationError is a DecodeError)."""
+
+
 class SnapshotHead(msgspec.Struct, frozen=True, rename="camel"):
     """The first line of a snapshot."""
 
-    snapshot_at: datetime
+    snapshot_at: Instant
     scheduler_identifier: str
     instance_id: str
     instance_open: bool
@@ -139,7 +145,10 @@ def read_head(data: bytes) -> Head | None:
     match = _HEAD.match(data[:HEAD_LIMIT])
     if match is None or crc32(data[: match.end() - 10]) != int(match[5], 16):
         return None
-    created = datetime.fromisoformat(match[4].decode())
+    try:
+        created = datetime.fromisoformat(match[4].decode())
+    except ValueError:
+        return None
     return Head(int(match[1]), match[2].decode(), int(match[3]), created, match.end())
 
 
@@ -182,24 +191,24 @@ def _intact_behind(data: bytes, offset: int) -> bool:
     is yes, which leads to refusal and not to a cut.
     """
     budget = 4 * (len(data) - offset) + 1_000_000
-    at = data.find(b"\n#", offset)
-    while at >= 0:
-        match = _FRAME.match(data, at + 1)
-        if match is not None and match.end() + int(match[3]) <= len(data):
-            budget -= int(match[3])
-            if budget < 0 or read_frame(data, at + 1) is not None:
+    for match in _FRAME.finditer(data, offset + 1):
+        length = int(match[3])
+        if match.end() + length <= len(data):
+            budget -= length
+            if budget < 0 or read_frame(data, match.start()) is not None:
                 return True
-        at = data.find(b"\n#", at + 1)
     return False
 
 
 def decode_events(payload: bytes | memoryview) -> Iterator[e.Event | tuple[bytes, TaskTryDeserializeError]]:
     """The events of a payload. A line that cannot be one comes as its bytes and the error that says why."""
     try:
-        yield from _events.decode_lines(payload)
-        return
-    except msgspec.DecodeError:  # also ValidationError: at least one line is bad; find out which and why, one by one
+        events = _events.decode_lines(payload)
+    except _UNDECODABLE:  # at least one line is bad; find out which and why, one by one
         pass
+    else:
+        yield from events
+        return
     for line in _lines(payload):
         try:
             yield decode_event(line)
@@ -211,7 +220,7 @@ def decode_event(line: bytes) -> e.Event:
     """One event, or the typed error that says what is wrong with the line."""
     try:
         return _events.decode(line)  # type: ignore[no-any-return]
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise _diagnosis(line, error) from error
 
 
@@ -222,7 +231,7 @@ def decode_snapshot(
     lines = _lines(payload)
     try:
         head = _snapshot_head.decode(lines[0] if lines else b"")
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise TaskInvalidStructureError(None, f"the snapshot in {where} has no valid first line: {error}") from error
     if len(lines) - 1 != head.tasks:
         raise TaskListMismatchError(head.tasks, len(lines) - 1, where)
@@ -230,7 +239,7 @@ def decode_snapshot(
     for line in lines[1:]:
         try:
             tasks.append(_states.decode(line))
-        except msgspec.DecodeError as error:
+        except _UNDECODABLE as error:
             tasks.append((line, _diagnosis(line, error, TaskState)))
     return head, tasks
 
@@ -243,11 +252,11 @@ def name_in(line: bytes) -> str | None:
     """The task that a line speaks of, as far as it can be made out."""
     try:
         raw = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNDECODABLE:
         found = re.search(rb'"taskName":("(?:[^"\\]|\\.){0,4000}")', line)
         try:
             raw = {"taskName": msgspec.json.decode(found[1])} if found else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNDECODABLE:
             return None
     name = raw.get("taskName") if isinstance(raw, dict) else None
     return name if isinstance(name, str) else None
@@ -260,7 +269,7 @@ def _diagnosis(line: bytes, error: Exception, kind: Any = None) -> TaskTryDeseri
     """The error of the taxonomy for a line that is not what it should be."""
     try:
         raw = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNDECODABLE:
         return TaskInvalidStructureError(abbreviate(line.decode(errors="replace")), f"not JSON ({error})")
     if not isinstance(raw, dict):
         return TaskInvalidStructureError(abbreviate(str(raw)), "not an object")

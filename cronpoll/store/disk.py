@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from contextlib import suppress
 from typing import Protocol
 
@@ -17,6 +18,7 @@ class Disk(Protocol):
     """Whether calls can take long, so that they belong in the writer thread and not on the event loop."""
 
     def make_directory(self, path: str) -> None: ...
+    def close_to_others(self, directory: str) -> None: ...
     def names(self, directory: str) -> list[str]: ...
     def read(self, path: str, limit: int = -1) -> bytes: ...
     def size(self, path: str) -> int: ...
@@ -41,6 +43,11 @@ class OsDisk:
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def close_to_others(self, directory: str) -> None:
+        status = os.stat(directory)
+        if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.geteuid():
+            os.chmod(directory, 0o700)
 
     def names(self, directory: str) -> list[str]:
         return os.listdir(directory)

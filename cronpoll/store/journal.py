@@ -40,6 +40,7 @@ from cronpoll.core.errors import (
     StateDirectoryError,
     StateDirectoryLockedError,
     StoreWriteError,
+    TaskInvalidValueError,
     TaskTryDeserializeError,
 )
 from cronpoll.core.machine import apply
@@ -56,6 +57,7 @@ _BUSY_FACTOR: Final = 4
 
 _SUFFIX: Final = ".journal"
 _SEGMENT: Final = re.compile(r"[0-9]{10}\.journal")
+_OURS: Final = re.compile(r"lock|aside|[0-9]{10}\.journal(\.tmp)?")
 _UNFINISHED: Final = re.compile(r"[0-9]{10}\.journal\.tmp")
 _T = TypeVar("_T")
 
@@ -168,6 +170,9 @@ class Journal:
             if self._lock is None:
                 raise StateDirectoryLockedError(self.directory, disk.lock_holder(self._path("lock")))
             names = disk.names(self.directory)
+            if all(_OURS.fullmatch(name) for name in names):
+                # Not where there is anything else: somebody may have named a directory that is not only ours.
+                disk.close_to_others(self.directory)
             segments = sorted(int(name[:10]) for name in names if _SEGMENT.fullmatch(name))
             if segments:
                 # A process that died in a compaction may have left the newest name less durable than what we will add.
@@ -201,33 +206,37 @@ class Journal:
         if not frames:
             # A segment is renamed into place with its snapshot complete. Without one it was not torn, it was damaged.
             raise JournalDamagedError(file, head.length, "the snapshot at its beginning is not intact")
-        book, findings = self._fold(data, frames, file, now)
+        book, set_aside = self._fold(data, frames, file, now)
         if book.scheduler_identifier != head.scheduler_identifier:
             raise JournalDamagedError(file, 0, "the first line and the snapshot name different schedulers")
         self._segment, self._sequence = segment, frames[-1].sequence
         self._handle = self._disk.append_to(file)
         self._end, self._snapshot_end = frames[-1].end, frames[0].end
+        self._plan_compaction(self._snapshot_end)
+        if set_aside:
+            self._compact_at = 0  # a record that was set aside is left behind, or every start would find it again
+        findings = [event for event in set_aside if event is not None]
         if damage is not None:
             findings.insert(0, self._cut(file, data, now))
-        # A record that was set aside is left behind with its segment, or every start would find it again.
-        self._plan_compaction(now_wanted=any(isinstance(found, e.TaskRecordSetAside) for found in findings))
         return Opened(book, findings)
 
-    def _fold(self, data: bytes, frames: list[codec.Frame], file: str, now: datetime) -> tuple[Book, list[e.Event]]:
+    def _fold(
+        self, data: bytes, frames: list[codec.Frame], file: str, now: datetime
+    ) -> tuple[Book, list[e.Event | None]]:
+        """The state, and what was set aside on the way: None for a record that an earlier start has reported already."""
         view = memoryview(data)
         first = frames[0]
         head, tasks = codec.decode_snapshot(view[first.payload_start : first.end], file)
         book = Book(head.scheduler_identifier, head.instance_id, head.instance_open)
-        findings: list[e.Event] = []
+        aside: list[e.TaskRecordSetAside] = []
+        reported: set[tuple[str | None, str, int]] = set()
 
         def set_aside(line: bytes, error: TaskTryDeserializeError, frame: codec.Frame) -> None:
-            aside = f"{os.path.basename(file)}-{frame.start}-{len(findings)}.record"
-            self._keep_aside(aside, line)
-            event = e.TaskRecordSetAside(
-                now, codec.name_in(line), error.message, type(error).__name__, file, frame.start
-            )
-            findings.append(event)
-            apply(book, event)
+            name = f"{os.path.basename(file)}-{frame.start}-{len(aside)}.record"
+            self._keep_aside(name, line)
+            kind = type(error).__name__
+            aside.append(e.TaskRecordSetAside(now, codec.name_in(line), error.message, kind, file, frame.start))
+            apply(book, aside[-1])
 
         for task in tasks:
             if isinstance(task, tuple):
@@ -240,9 +249,15 @@ class Journal:
             for event in codec.decode_events(view[frame.payload_start : frame.end]):
                 if isinstance(event, tuple):
                     set_aside(*event, frame)
-                else:
+                    continue
+                if isinstance(event, e.TaskRecordSetAside):
+                    reported.add((event.task_name, event.error, event.offset))
+                try:
                     apply(book, event)
-        return book, findings
+                except (ArithmeticError, TypeError, ValueError) as impossible:  # times at the ends of the calendar
+                    line = codec.encode_events([event]).strip()
+                    set_aside(line, TaskInvalidValueError("at", line.decode(), str(impossible)), frame)
+        return book, [None if (event.task_name, event.error, event.offset) in reported else event for event in aside]
 
     def _cut(self, file: str, data: bytes, now: datetime) -> e.Event:
         """Cut the torn end off, having put it aside. A crash in between repeats both, to the same result."""
@@ -257,6 +272,7 @@ class Journal:
     def _keep_aside(self, name: str, content: bytes) -> str:
         directory = self._path("aside")
         self._disk.make_directory(directory)
+        self._disk.fsync_directory(self.directory)
         path = os.path.join(directory, name)
         handle = self._disk.create(path)
         try:
@@ -320,7 +336,7 @@ class Journal:
                     disk.close(handle)
                 with suppress(OSError):
                     disk.remove(file + ".tmp")
-            self._plan_compaction(now_wanted=False)
+            self._plan_compaction(self._end)
             raise StoreWriteError("write", file, cause) from cause
         # From here on the new segment may be the one that is found after a crash. Nothing is written any more to the old
         # one, and nothing yet to the new one: not before its name is certain to be there.
@@ -331,6 +347,9 @@ class Journal:
         except OSError as cause:
             with suppress(OSError):
                 disk.close(handle)
+            for name in (file + ".tmp", file):  # or every try would leave one behind
+                with suppress(OSError):
+                    disk.remove(name)
             raise StoreWriteError("put in place", file, cause) from cause
         old, self._handle = self._handle, handle
         if old is not None:
@@ -341,13 +360,12 @@ class Journal:
         self._snapshot_end = len(head) + len(snapshot)
         self._end = self._snapshot_end + len(history)
         self.suspect = False
-        self._plan_compaction(now_wanted=False)
+        self._plan_compaction(self._snapshot_end)
         return e.JournalCompacted(now, file, len(book.tasks), self._forget_old(now))
 
-    def _plan_compaction(self, *, now_wanted: bool) -> None:
-        """Let the segment grow by its quota, or by twice the size of its snapshot if that is more: the cost stays linear."""
-        quota = max(self._segment_bytes, 2 * self._snapshot_end)
-        self._compact_at = 0 if now_wanted else max(self._end, self._snapshot_end) + quota
+    def _plan_compaction(self, since: int) -> None:
+        """From `since` on, let the segment grow by its quota, or by twice its snapshot if that is more: linear cost."""
+        self._compact_at = since + max(self._segment_bytes, 2 * self._snapshot_end)
 
     def _note_ages(self, segments: list[int]) -> None:
         for segment in segments:
