@@ -556,7 +556,7 @@ async def test_what_the_old_expression_still_owed_stays_owed_when_it_is_edited_w
     await world.until(at("13:30:00"))
     await world.boot([("t", "0 20 * * *", Job(), minutes(5))])
     await world.until(at("14:00:00"))
-    assert story(world, "TaskRunStarted") == ["13:30:00 start t due 12:00"]
+    assert story(world, "TaskRunStarted") == ["13:30:00 start t owed 12:00"]
 
 
 @simulated
@@ -567,7 +567,7 @@ async def test_what_the_old_expression_still_owed_stays_owed_when_it_is_edited_d
     await world.until(at("12:03:00"))
     await world.reload([("t", "0 20 * * *", job, minutes(5))])
     await world.until(at("13:00:00"))
-    assert story(world, "TaskRunStarted") == ["12:00:00 start t boot 12:00", "12:05:00 start t due 12:02"]
+    assert story(world, "TaskRunStarted") == ["12:00:00 start t boot 12:00", "12:05:00 start t owed 12:02"]
 
 
 @simulated
@@ -584,7 +584,7 @@ async def test_an_owed_flag_survives_a_crash_and_is_settled_by_one_start() -> No
         await world.boot(edited)
         await world.passes(minutes=1)
         await world.stop()
-    assert story(world, "TaskRunStarted") == ["13:30:00 start t due 12:00"]
+    assert story(world, "TaskRunStarted") == ["13:30:00 start t owed 12:00"]
 
 
 @simulated
@@ -1171,7 +1171,7 @@ async def test_a_host_zone_that_changed_while_down_is_a_change_of_schedule_too()
     await world.until(at("11:30:00"))  # 12:00 in Berlin has passed
     await world.boot(tasks, zone=ZoneInfo("UTC"))
     await world.until(at("12:30:00"))
-    assert story(world, "TaskRunStarted") == ["11:30:00 start t due 11:00", "12:00:00 start t due 12:00"]
+    assert story(world, "TaskRunStarted") == ["11:30:00 start t owed 11:00", "12:00:00 start t due 12:00"]
 
 
 def test_years_of_schedule_run_in_simulated_time() -> None:

@@ -188,7 +188,7 @@ WRONG = [
         "settings of the daemon",
         '[daemon]\nmax_concurrent = 0\nstop_timeout = "-1s"\nallow_empty = 1\npython_path = "."\n',
         [
-            "t.toml:2:18: max_concurrent: found 0; expected a whole number of at least 1",
+            "t.toml:2:18: max_concurrent: found 0; expected a whole number from 1 to 1000000",
             't.toml:3:16: stop_timeout: found \'-1s\'; expected a duration such as "90s" or "1h30m", or a number of seconds',
             "t.toml:4:15: allow_empty: found 1; expected true or false",
             "t.toml:5:15: python_path: found '.'; expected a list of texts, such as [\".\"]",

@@ -20,7 +20,7 @@ from cronpoll.config.places import Path, Place, Places
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import InvalidCronExpressionError, abbreviate
 from cronpoll.core.model import DELAY_LIMIT, MAX_CONCURRENT, NAME_LIMIT
-from cronpoll.core.registrations import CHOICES, DESCRIPTION_LIMIT, zone_problem
+from cronpoll.core.registrations import ATTEMPTS_LIMIT, CHOICES, DESCRIPTION_LIMIT, zone_problem
 
 T = TypeVar("T")
 
@@ -214,10 +214,10 @@ def _environment(value: Any) -> dict[str, str]:
     return dict(value)
 
 
-def _whole(low: int) -> Callable[[Any], int]:
+def _whole(low: int, high: int = ATTEMPTS_LIMIT) -> Callable[[Any], int]:
     def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise WrongError(f"expected a whole number of at least {low}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise WrongError(f"expected a whole number from {low} to {high}")
         return value
 
     return check

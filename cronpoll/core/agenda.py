@@ -23,11 +23,12 @@ from cronpoll.core.zones import Gap, Zone, second_of
 class Group:
     """The tasks of one schedule, in order of registration, and the due instants around now: the last two and the next."""
 
-    __slots__ = ("earlier_due", "members", "next_due", "previous_due", "schedule")
+    __slots__ = ("_counted", "earlier_due", "members", "next_due", "previous_due", "schedule")
 
     def __init__(self, schedule: Schedule, now: datetime) -> None:
         self.schedule = schedule
         self.members: dict[str, None] = {}
+        self._counted: tuple[datetime, datetime, int] | None = None
         self.place(now)
 
     def place(self, now: datetime) -> None:
@@ -58,6 +59,16 @@ class Group:
     def due_before(self, due: datetime) -> datetime | None:
         """The due instant before `due`, which is one itself."""
         return self.earlier_due if due == self.previous_due else self._before(due)
+
+    def count(self, first: datetime, last: datetime, limit: int) -> int:
+        """How many due instants there are from one to another, up to a limit. All members ask the same after a downtime."""
+        if self._counted is None or self._counted[:2] != (first, last):
+            number, instant = 1, first
+            while number < limit and instant < last:
+                instant = self.schedule.next_after(instant) or last
+                number += 1
+            self._counted = first, last, number
+        return self._counted[2]
 
 
 class Agenda:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from cronpoll.core import events as e
-from cronpoll.core.model import Book, OpenRun, TaskConfig, TaskState, shared_config
+from cronpoll.core.model import MILLISECOND, Book, OpenRun, TaskConfig, TaskState, shared_config
 from cronpoll.core.owed import opening_base
 from cronpoll.core.zones import EARLIEST, LATEST
 
@@ -127,6 +127,8 @@ def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
     old, new = task.config, event.new_state
     task.config = new
     task.owed_at = event.owed_at
+    if new.options.interrupted == "abandon":
+        task.interrupted = False
     schedule_changed = same_schedule(old, new) is False
     if schedule_changed:
         task.registered_at = event.at
@@ -135,7 +137,6 @@ def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
     if new.options.on_change == "reset" and (schedule_changed or old.retry_delay_ms != new.retry_delay_ms):
         task.last_end = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
         task.last_error = task.retry_at = task.owed_at = None
-        task.attempt = 0
 
 
 def same_schedule(old: TaskConfig, new: TaskConfig) -> bool:
@@ -176,10 +177,12 @@ def _started(task: TaskState, event: e.TaskRunStarted) -> None:
         return
     task.newest_run = event.run_id
     task.last_start = at
-    if task.served_until is None or at > task.served_until:
-        task.served_until = at
-    if at > task.base:
-        task.base = at
+    # The instant served can lie ahead of the start: an owed one, after the clock was set back. It is served all the same.
+    served = max(at, event.scheduled_time)
+    if task.served_until is None or served > task.served_until:
+        task.served_until = served
+    if served > task.base:
+        task.base = served
     task.attempt = task.attempt + 1 if event.is_retry else 1
     task.period = event.scheduled_time
     task.retry_at = task.owed_at = task.quarantined_until = None
@@ -220,6 +223,7 @@ def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
     task.deaths = 0
     if event.next_retry_at is not None:
         task.retry_at = event.next_retry_at
+        task.retry_after_ms = (event.next_retry_at - event.at) / MILLISECOND
 
 
 def _replaced(task: TaskState, event: e.TaskRunReplaced) -> None:
@@ -251,6 +255,10 @@ def _base_reset(task: TaskState, event: e.TaskBaseReset) -> None:
     task.base = event.at
     if task.served_until is not None and task.served_until > event.at:
         task.served_until = event.at
+    if task.owed_at is not None and task.owed_at > event.at:
+        task.owed_at = event.at
+    if task.period is not None and task.period > event.at:
+        task.period = event.at
 
 
 def _clock_stepped(book: Book, event: e.ClockStepped) -> None:

@@ -19,7 +19,7 @@ OnChange = Literal["keep", "reset"]
 CatchUp = Literal["once", "if-run-before", "never"]
 Interrupted = Literal["restart", "abandon"]
 Concurrency = Literal["queue", "forbid", "replace", "allow"]
-Trigger = Literal["due", "boot", "retry", "interrupted", "manual"]
+Trigger = Literal["due", "boot", "owed", "retry", "interrupted", "manual"]
 
 Callback = Callable[[], Any]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -120,7 +120,8 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     `base`: due instants up to here are settled. It is the later of the last start and the moment the present schedule was
     registered, save that the minute of the registration itself stays open (the boot rule). `served_until` is the latest
     start by the wall clock, kept apart: it is the guard against a second start that outlives edits, `on_change = "reset"`,
-    and clocks set back, after which the last start (`last_start`) may lie before earlier ones.
+    and clocks set back, after which the last start (`last_start`) may lie before earlier ones. `retry_after_ms` is the
+    delay that a pending retry was given: it is fixed when the run ends, whatever is edited later.
     """
 
     task_name: str
@@ -138,6 +139,7 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     period: Instant | None = None
     attempt: int = 0
     retry_at: Instant | None = None
+    retry_after_ms: float = 0.0
     owed_at: Instant | None = None
     interrupted: bool = False
     runs: tuple[OpenRun, ...] = ()

@@ -101,12 +101,13 @@ def owed(
         if options.concurrency == "forbid" and _fell_into_last_run(task, due):
             return Verdict(Action.SKIP, due=due)
         if _still_wanted(task, due, now, waiting_since):
-            return Verdict(Action.START, "boot" if due <= task.registered_at else "due", due)
+            at_boot = task.registered_at - MINUTE < due <= task.registered_at
+            return Verdict(Action.START, "boot" if at_boot else "due", due)
         return Verdict(Action.MISS, due=due)
     if task.interrupted:
         return Verdict(Action.START, "interrupted", task.period)
     if task.owed_at is not None:
-        return Verdict(Action.START, "due", task.owed_at)
+        return Verdict(Action.START, "owed", task.owed_at)
     if retry_due is not None:
         if elapsed >= retry_due:
             return Verdict(Action.START, "retry", task.period)
@@ -115,7 +116,10 @@ def owed(
 
 
 def _fell_into_last_run(task: TaskState, due: datetime) -> bool:
-    return task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
+    """Whether the task was running at that time, as far as its last run tells; one in progress reaches to now."""
+    if task.last_start is None or due <= task.last_start:
+        return bool(task.runs) and task.last_start is None
+    return bool(task.runs) or (task.last_end is not None and due <= task.last_end)
 
 
 def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: datetime | None) -> bool:
@@ -123,8 +127,8 @@ def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: 
     catch_up = task.config.options.catch_up
     if catch_up == "once" or now < due + MINUTE:
         return True
-    if catch_up == "if-run-before":
-        return task.last_attempt_at is not None
+    if catch_up == "if-run-before" and task.last_attempt_at is not None:
+        return True
     waited = waiting_since is not None and waiting_since < due + MINUTE
     return waited or _fell_into_last_run(task, due)
 
@@ -138,11 +142,15 @@ def opening_base(registered_at: datetime) -> datetime:
     return floor_minute(registered_at) - MICROSECOND
 
 
-def owed_under(task: TaskState, latest_due: datetime | None, now: datetime) -> datetime | None:
+def owed_under(
+    task: TaskState, latest_due: datetime | None, now: datetime, waiting_since: datetime | None = None
+) -> datetime | None:
     """The due instant that the present schedule of `task` still owes, for when it is about to be replaced by another."""
-    if latest_due is not None and latest_due > task.base and _still_wanted(task, latest_due, now, None):
-        return latest_due
-    return task.owed_at
+    if latest_due is None or latest_due <= task.base:
+        return task.owed_at
+    if task.config.options.concurrency == "forbid" and (task.runs or _fell_into_last_run(task, latest_due)):
+        return task.owed_at
+    return latest_due if _still_wanted(task, latest_due, now, waiting_since) else task.owed_at
 
 
 def retry_instant(config: TaskConfig, attempt: int, started_at: datetime, ended_at: datetime) -> datetime | None:

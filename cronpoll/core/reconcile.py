@@ -6,9 +6,10 @@ and folded together, they take the book from the old registrations to the new on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core.machine import same_schedule
@@ -16,6 +17,8 @@ from cronpoll.core.model import Book, TaskConfig, TaskState
 from cronpoll.core.owed import clock_was_wrong, owed_under, quarantine_delay
 
 LatestDue = Callable[[TaskConfig, datetime], datetime | None]
+
+_NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
 
 class Outcome(NamedTuple):
@@ -33,8 +36,12 @@ def reconcile(
     latest_due: LatestDue,
     *,
     after_restart: bool,
+    waiting: Mapping[str, datetime] = _NOBODY,
 ) -> Outcome:
-    """Compare `wanted` with the book. `after_restart`: runs still open belong to an instance that is gone."""
+    """Compare `wanted` with the book.
+
+    `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a slot, and since when.
+    """
     events: list[e.Event] = []
     preserved: list[str] = []
     added = overridden = orphaned = 0
@@ -54,12 +61,14 @@ def reconcile(
             events.append(
                 e.TaskAdded(now, name, config.cron_expression, config.retry_delay_ms, config.zone, config.options)
             )
+            if known is not None and clock_was_wrong(known, now):
+                events.append(e.TaskBaseReset(now, name, known.base))
             continue
         if known.config == config:
             preserved.append(name)
         else:
             overridden += 1
-            events.append(_override(known, config, now, latest_due))
+            events.append(_override(known, config, now, latest_due, waiting.get(name)))
         if after_restart:
             died_running = any(not run.detached for run in known.runs)
             if died_running or known.interrupted:
@@ -79,11 +88,13 @@ def _runs_nobody_answers_for(book: Book, names: set[str], now: datetime) -> Iter
                 yield e.TaskRunInterrupted(now, name, run.run_id, "the process died; the task was unregistered")
 
 
-def _override(task: TaskState, config: TaskConfig, now: datetime, latest_due: LatestDue) -> e.TaskOverridden:
+def _override(
+    task: TaskState, config: TaskConfig, now: datetime, latest_due: LatestDue, waiting_since: datetime | None
+) -> e.TaskOverridden:
     old = task.config
     owed_at = task.owed_at
     if not same_schedule(old, config):
-        owed_at = owed_under(task, latest_due(old, now), now)
+        owed_at = owed_under(task, latest_due(old, now), now, waiting_since)
     return e.TaskOverridden(now, task.task_name, change_type(old, config), old, config, owed_at)
 
 

@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
 
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple, replace
 
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import (
@@ -50,6 +50,7 @@ CHOICES: Final = {
     "concurrency": get_args(Concurrency),
 }
 DESCRIPTION_LIMIT: Final = 10_000
+ATTEMPTS_LIMIT: Final = 1_000_000
 
 
 def checked(registrations: Any) -> list[Registration]:
@@ -84,6 +85,9 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
         raise RegistrationShapeError(index, received)
     if not (isinstance(name, str) and isinstance(cron, str) and callable(callback) and isinstance(delay, timedelta)):
         raise RegistrationShapeError(index, received)
+    if type(name) is not str or type(cron) is not str:
+        # A subclass of str is text, too; but what is written down has to be text and nothing more.
+        name, cron = _plain_text(name), _plain_text(cron)
     _check_name(name)
     if cron not in good_crons:
         try:
@@ -98,7 +102,17 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
     if not rich:
         return Registration(name, cron, callback, delay)
     _check_options(received)
-    return received  # type: ignore[no-any-return]
+    changes = {
+        field: _plain_text(value)
+        for field, value in asdict(received).items()
+        if isinstance(value, str) and type(value) is not str
+    }
+    given: Registration = received
+    return replace(given, **changes) if changes else given
+
+
+def _plain_text(text: str) -> str:
+    return str.__str__(text)
 
 
 def _check_name(name: str) -> None:
@@ -140,8 +154,10 @@ def _check_options(given: Registration) -> None:
     if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not 1 <= backoff <= 1_000:
         raise bad("retry_backoff", backoff, "expected a number from 1 to 1000")
     attempts = given.max_attempts
-    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
-        raise bad("max_attempts", attempts, "expected a whole number of at least 1")
+    if attempts is not None and (
+        isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= ATTEMPTS_LIMIT
+    ):
+        raise bad("max_attempts", attempts, f"expected a whole number from 1 to {ATTEMPTS_LIMIT}")
     text = given.description
     if not isinstance(text, str) or len(text) > DESCRIPTION_LIMIT or not _encodable(text):
         raise bad("description", "", f"expected valid Unicode text of at most {DESCRIPTION_LIMIT} characters")

@@ -30,7 +30,6 @@ from typing import Any, Final, NamedTuple
 from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.errors import (
-    CronpollError,
     ManualStartRefusedError,
     SchedulerFailedError,
     ScheduleTaskError,
@@ -53,7 +52,7 @@ STEP_SECONDS: Final = 5.0
 """Steps of the wall clock and unexpected pauses above this are reported."""
 STOP_GRACE_SECONDS: Final = 5.0
 """How long a cancelled coroutine may take to end before a stop goes on without it."""
-MISSED_COUNT_LIMIT: Final = 1_000
+MISSED_COUNT_LIMIT: Final = 100
 """Missed minutes are counted up to here; ten years of them are not worth a second of anybody's time."""
 
 
@@ -67,11 +66,12 @@ class Change(NamedTuple):
 class Decisions:
     """What one cycle has decided and not yet made durable."""
 
-    __slots__ = ("events", "look_again", "manual", "names", "replace", "starts")
+    __slots__ = ("events", "look_again", "manual", "names", "replace", "starts", "waited")
 
     def __init__(self) -> None:
         self.events: list[e.Event] = []
         self.look_again: list[str] = []
+        self.waited: dict[str, datetime] = {}
         self.starts: list[Run] = []
         self.replace: list[str] = []
         self.manual: list[tuple[Run, asyncio.Future[str]]] = []
@@ -148,7 +148,8 @@ class Engine:
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._changes.append(Change(registrations, done))
         self._waker.wake()
-        return await asyncio.shield(done)
+        # A caller who gives up while it waits takes the request back, unless it is being served already.
+        return await done
 
     async def run_now(self, name: str) -> str:
         """Start a task by hand: an event of its own that settles nothing. The run's id, or `ManualStartRefusedError`."""
@@ -226,6 +227,8 @@ class Engine:
             self._record_end(run)
         while self._changes:
             await self._answer_change(self._changes.pop(0))
+            # Time has passed on the disk. What was registered meanwhile must not be judged by an earlier now.
+            now, elapsed = self._clock.wall(), self._clock.monotonic()
         polled = self._begin_poll(now)
         self._look.update(dict.fromkeys(self._agenda.take_due(now)))
         self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
@@ -261,6 +264,8 @@ class Engine:
     def _watch_clock(self, now: datetime, elapsed: float) -> None:
         passed = elapsed - self._last_elapsed
         step = (now - self._last_wall).total_seconds() - passed
+        if now < self._last_wall:
+            self._agenda.replace_all(now)  # however small the step: instants passed once may lie ahead again
         late = 0.0 if self._wait_until is None else elapsed - self._wait_until
         self._wait_until = None
         self._last_wall, self._last_elapsed = now, elapsed
@@ -334,12 +339,16 @@ class Engine:
     # -- registrations ---------------------------------------------------------------------------------------------------
 
     async def _answer_change(self, change: Change) -> None:
+        if change.done.cancelled():
+            return
         before, self._roster.zones.host = self._roster.zones.host, self._host_zone()
         try:
             outcome = await self._take_over(change.registrations, [], after_restart=False)
-        except CronpollError as error:
+        except BaseException as error:
             self._roster.zones.host = before  # so that a change of the host's zone is noticed again
             _refuse(change.done, error)
+            if not isinstance(error, Exception):
+                raise
             return
         if not change.done.done():
             change.done.set_result(outcome)
@@ -351,7 +360,7 @@ class Engine:
         now = self._clock.wall()
         roster, book = self._roster, self.book
         wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
-        outcome = reconcile(book, wanted, now, roster.latest_due, after_restart=after_restart)
+        outcome = reconcile(book, wanted, now, roster.latest_due, after_restart=after_restart, waiting=self._waiting)
         batch = preface + outcome.events
         if batch:
             try:
@@ -363,6 +372,9 @@ class Engine:
                 raise ScheduleTaskError(*named, error) from error
         looks = roster.install(registrations, book, now, self._clock.monotonic())
         self._look.update(dict.fromkeys(looks))
+        # Any option can change what is owed: a minute that was to wait for the run may be allowed beside it now.
+        changed = [event.task_name for event in outcome.events if isinstance(event, e.TaskOverridden)]
+        self._look.update(dict.fromkeys(changed))
         for name in [name for name in self._waiting if name not in self._entries]:
             del self._waiting[name]
         self._announce(batch, outcome, now)
@@ -408,6 +420,7 @@ class Engine:
             if free <= 0:
                 break
             looks.pop(name, None)
+            decisions.names[name] = None
             free -= self._judge(name, decisions, now, elapsed, free)
         for name in looks:
             free -= self._judge(name, decisions, now, elapsed, free)
@@ -442,8 +455,7 @@ class Engine:
                 return 0
             self._start(entry, verdict, decisions, now, elapsed)
             if waiting_since is not None:
-                del self._waiting[name]
-                decisions.names[name] = None
+                decisions.waited[name] = self._waiting.pop(name)
             return 1
         if waiting_since is not None:
             del self._waiting[name]
@@ -487,12 +499,9 @@ class Engine:
 
     def _missed(self, entry: Entry, last: datetime, now: datetime, run_id: str | None, why_not: str) -> e.TaskMissed:
         """The record of the due minutes in (base, last] that get no start of their own."""
-        state, schedule = entry.state, entry.group.schedule
-        first = schedule.next_after(state.base) or last
-        number, instant = 1, first
-        while number < MISSED_COUNT_LIMIT and instant < last:
-            instant = schedule.next_after(instant) or last
-            number += 1
+        state = entry.state
+        first = entry.group.schedule.next_after(state.base) or last
+        number = entry.group.count(first, last, MISSED_COUNT_LIMIT)
         if state.last_end is not None and first <= state.last_end:
             reason = "the task was still running"
         elif first < self._began:
@@ -516,6 +525,7 @@ class Engine:
             _refuse(answer, ManualStartRefusedError(name, "it is running already"))
             return
         run = self._new_run(entry, now, elapsed)
+        run.manual = True
         decisions.events.append(e.TaskRunStarted(now, name, now, now, run.run_id, "manual"))
         decisions.starts.append(run)
         decisions.manual.append((run, answer))
@@ -527,6 +537,7 @@ class Engine:
         except StoreWriteError as error:
             # Nothing of it has happened. All that was looked at is looked at again when the store can be written to.
             self._look.update(decisions.names)
+            self._waiting = {**decisions.waited, **self._waiting}
             for run, answer in decisions.manual:
                 _refuse(answer, ManualStartRefusedError(run.task_name, describe(error)))
             return 0
@@ -546,9 +557,12 @@ class Engine:
 
     def _launch(self, runs: list[Run]) -> None:
         create_task = asyncio.get_running_loop().create_task
+        elapsed = self._clock.monotonic()
         for run in runs:
-            entry = self._entries[run.task_name]
-            entry.retry_due = entry.quarantine_end = entry.again = None
+            if not run.manual:  # which settles nothing
+                entry = self._entries[run.task_name]
+                entry.retry_due = entry.quarantine_end = entry.again = None
+            run.started_elapsed = elapsed  # what the disk took is not the run's time
             self._runs[run.run_id] = run
             run.task = create_task(perform(run, self._threads, self._report))
             if run.timeout is not None:
@@ -664,6 +678,6 @@ def collection_paused(number: int) -> Iterator[None]:
         gc.enable()
 
 
-def _refuse(answer: asyncio.Future[Any], error: Exception) -> None:
+def _refuse(answer: asyncio.Future[Any], error: BaseException) -> None:
     if not answer.done():
         answer.set_exception(error)

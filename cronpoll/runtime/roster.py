@@ -24,7 +24,6 @@ from cronpoll.core.model import (
     milliseconds,
     shared_config,
 )
-from cronpoll.core.owed import retry_instant
 from cronpoll.core.registrations import is_async, options_of
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.hostzone import NamedZone
@@ -126,8 +125,8 @@ def _resume_delays(entry: Entry, now: datetime, elapsed: float) -> None:
     """Put delays that were written down as instants back on the elapsed clock, never longer than they can be."""
     state = entry.state
     if state.retry_at is not None:
-        longest = retry_instant(state.config, state.attempt, now, now) or now
-        entry.retry_due = elapsed + max((min(state.retry_at, longest) - now).total_seconds(), 0.0)
+        remaining = min((state.retry_at - now).total_seconds(), state.retry_after_ms / 1_000)
+        entry.retry_due = elapsed + max(remaining, 0.0)
     if state.quarantined_until is not None:
         until = min(state.quarantined_until, now + QUARANTINE_LONGEST)
         entry.quarantine_end = elapsed + max((until - now).total_seconds(), 0.0)

@@ -58,6 +58,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     started_at: datetime
     started_elapsed: float
     timeout: float | None = None
+    manual: bool = False
     cut: Cut | None = None
     begun: bool = False
     open: bool = True
@@ -68,7 +69,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
 
     def end(self, reason: Cut) -> None:
         """Ask a coroutine to end. A thread cannot be asked."""
-        if self.cut is None and self.is_async and self.task is not None:
+        if self.cut is None and self.open and self.is_async and self.task is not None:
             self.cut = reason
             if self.begun:  # a task cancelled before its first step would end without reporting anything
                 self.task.cancel()

@@ -76,10 +76,6 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._leaping.elapsed
 
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass at once, as for a machine that sleeps: timers that fall into it are late."""
-        self._leaping.elapsed += seconds
-
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         self._leaping.threads_out += 1
         try:
@@ -106,6 +102,7 @@ class SimulatedClock:
         self.longest_wait = LONGEST_WAIT if every_minute else 86_400.0
         self._start = instant(start) if isinstance(start, str) else start
         self._stepped = timedelta(0)
+        self._suspended = timedelta(0)
         self._origin: float | None = None
 
     def _loop(self) -> SimulatedLoop:
@@ -114,13 +111,14 @@ class SimulatedClock:
         return loop
 
     def monotonic(self) -> float:
-        return self._loop().time()
+        return self._loop().time() + self._suspended.total_seconds()
 
     def wall(self) -> datetime:
         elapsed = self._loop().time()
         if self._origin is None:
             self._origin = elapsed
-        return self._start + self._stepped + timedelta(microseconds=round((elapsed - self._origin) * 1e6))
+        since = timedelta(microseconds=round((elapsed - self._origin) * 1e6))
+        return self._start + self._stepped + self._suspended + since
 
     async def wait(self, seconds: float, waker: Waker) -> None:
         # At least the step in which time passes here, or a wait for a fraction of it would never end.
@@ -131,8 +129,8 @@ class SimulatedClock:
         self._stepped += by
 
     def suspend(self, duration: timedelta) -> None:
-        """Let the machine sleep: time passes, nothing runs."""
-        self._loop().pass_time(duration.total_seconds())
+        """Let the machine sleep: time passes, nothing runs, and timers, which do not count sleep, are late by it."""
+        self._suspended += duration
 
     async def sleep_until(self, moment: datetime | str) -> None:
         """Wait until the wall clock shows that time, steps of the clock included."""
