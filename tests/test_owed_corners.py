@@ -427,3 +427,20 @@ async def test_an_unforeseen_error_in_a_change_is_answered_and_the_scheduler_goe
     await world.passes(minutes=2)
     assert job.begun == 3
     await scheduler.stop()
+
+
+@simulated
+async def test_under_forbid_a_run_that_ended_before_the_clock_was_set_back_hides_no_minute() -> None:
+    world = World("2031-01-01T12:00:00Z")
+    job = Job()
+    tasks = [Registration("t", "0,30 * * * *", job, minutes(5), concurrency="forbid", interrupted="abandon")]
+    await world.boot(tasks)
+    await world.passes(minutes=1)
+    world.clock.step(instant(at("09:10:00")) - world.now)
+    job.seconds = 600
+    await world.until(at("09:31:00"))
+    await world.crash()  # in a run that has no end, so that the end of the last one lies years ahead
+    job.seconds = 0
+    await world.boot(tasks)
+    await world.until(at("11:05:00"))
+    assert world.starts("t")[2:] == [at("10:00:00"), at("10:30:00"), at("11:00:00")]

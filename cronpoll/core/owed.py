@@ -98,7 +98,7 @@ def owed(
         return Verdict(Action.START if options.concurrency == "allow" else Action.REPLACE, due=due)
 
     if due is not None:
-        if options.concurrency == "forbid" and _fell_into_last_run(task, due):
+        if options.concurrency == "forbid" and _fell_into_last_run(task, due, now):
             return Verdict(Action.SKIP, due=due)
         if _still_wanted(task, due, now, waiting_since):
             at_boot = task.registered_at - MINUTE < due <= task.registered_at
@@ -115,11 +115,14 @@ def owed(
     return _NOTHING
 
 
-def _fell_into_last_run(task: TaskState, due: datetime) -> bool:
-    """Whether the task was running at that time, as far as its last run tells; one in progress reaches to now."""
+def _fell_into_last_run(task: TaskState, due: datetime, now: datetime) -> bool:
+    """Whether the task was running at that time, as far as its last run tells; one in progress reaches to now.
+
+    A run that ended later than now did so before the clock was set back: nothing can be said by it.
+    """
     if task.last_start is None or due <= task.last_start:
         return bool(task.runs) and task.last_start is None
-    return bool(task.runs) or (task.last_end is not None and due <= task.last_end)
+    return bool(task.runs) or (task.last_end is not None and due <= task.last_end <= now)
 
 
 def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: datetime | None) -> bool:
@@ -130,7 +133,7 @@ def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: 
     if catch_up == "if-run-before" and task.last_attempt_at is not None:
         return True
     waited = waiting_since is not None and waiting_since < due + MINUTE
-    return waited or _fell_into_last_run(task, due)
+    return waited or _fell_into_last_run(task, due, now)
 
 
 # -- instants that the rules fix -----------------------------------------------------------------------------------------
@@ -148,7 +151,7 @@ def owed_under(
     """The due instant that the present schedule of `task` still owes, for when it is about to be replaced by another."""
     if latest_due is None or latest_due <= task.base:
         return task.owed_at
-    if task.config.options.concurrency == "forbid" and (task.runs or _fell_into_last_run(task, latest_due)):
+    if task.config.options.concurrency == "forbid" and (task.runs or _fell_into_last_run(task, latest_due, now)):
         return task.owed_at
     return latest_due if _still_wanted(task, latest_due, now, waiting_since) else task.owed_at
 
