@@ -180,11 +180,11 @@ def asides(disk: SimulatedDisk) -> dict[str, bytes]:
     return {path: disk.content(path) for path in disk.paths() if path.startswith("/state/aside/")}
 
 
-def history(disk: SimulatedDisk, *, numbered: bool = True) -> list[dict[str, Any]]:
-    """Every event in the journal, read without the product. `numbered`: the records are without gap or repetition."""
+def history(disk: SimulatedDisk) -> list[dict[str, Any]]:
+    """Every event in the journal, read without the product, its records numbered without gap or repetition."""
     frames = [frame for path in segments(disk) for frame in parse_segment(disk.content(path)).frames]
     numbers = [frame.sequence for frame in frames]
-    assert not numbered or numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     return [line for frame in frames if frame.kind != "S" for line in frame.lines]
 
 
@@ -317,6 +317,23 @@ async def test_a_repair_is_told_in_the_log_and_in_the_journal():
     assert [line["taskNames"] for line in history(world.disk) if line["event"] == "JournalRepaired"] == [["t"]]
 
 
+@pytest.mark.xfail(strict=True, reason="known bug: what opening found is told only if the first batch can be written")
+@simulated
+async def test_a_repair_is_told_although_the_initialize_that_made_it_failed():
+    world = FaultyWorld()
+    tasks = [("t", "0 3 * * *", nothing, MINUTES)]
+    await world.boot(tasks)
+    await world.crash()
+    world.disk.replace_content(FIRST, world.disk.content(FIRST) + b'{"taskName":"t"')
+    world.disk.spoil = lambda call, path: errno.ENOSPC * (call == "write" and path == FIRST)
+    with pytest.raises(ScheduleTaskError):
+        await world.boot(tasks)
+    world.disk.spoil = None
+    await world.boot(tasks)
+    await world.stop()
+    assert [event.task_names for event in world.events("JournalRepaired")] == [("t",)]
+
+
 @pytest.mark.parametrize("zeros", [0, 1, 7, EVER], ids=["no zeros", "one zero", "seven zeros", "zeros to the end"])
 def test_whatever_a_power_failure_leaves_of_an_append_is_repaired(zeros: int):
     base = small()
@@ -409,18 +426,11 @@ def flipped(data: bytes, position: int, bit: int) -> bytes:
 
 def test_one_flipped_bit_before_the_last_batch_is_always_damage_and_the_file_is_left_untouched():
     _, data, starts, _ = small()
-    exempt = starts[-1] - 1  # see the test after this one
+    # The very last one is a line feed, before which the intact batch behind it has to be recognised all the same.
     for position in range(starts[0], starts[-1]):
         place = max(start for start in starts if start <= position)
         for bit in range(8):
-            if position != exempt:
-                assert_refused(with_data(flipped(data, position, bit)), offset=place)
-
-
-@pytest.mark.parametrize("bit", range(8))
-def test_a_flipped_bit_in_the_line_feed_before_the_last_batch_does_not_cost_that_batch(bit: int):
-    _, data, starts, _ = small()
-    assert_refused(with_data(flipped(data, starts[-1] - 1, bit)), offset=starts[-2])
+            assert_refused(with_data(flipped(data, position, bit)), offset=place)
 
 
 def test_one_flipped_bit_in_the_head_is_always_refused_and_the_file_is_left_untouched():
@@ -508,7 +518,12 @@ def test_an_older_segment_under_the_number_of_the_newest_is_refused():
     assert_refused(disk, offset=0, file=SECOND)
 
 
-STRANGERS: Final = ["0000000001.bak.journal", "0000000001-copy.journal", "0000000001_1.journal", "²²²²²²²²²².journal"]
+STRANGERS: Final = [
+    "0000000001.bak.journal",
+    "0000000001-copy.journal",
+    "0000000001_1.journal",
+    "²²²²²²²²²².journal",
+]
 
 
 @pytest.mark.parametrize("name", STRANGERS)
@@ -816,7 +831,10 @@ async def test_a_crash_in_any_disk_call_of_some_minutes_of_life_loses_no_start_a
     while True:
         calls += 1
         world = FaultyWorld()
-        tasks = [("t", "* * * * *", world.witness("t"), MINUTES), ("fails", "2 12 * * *", world.witness("fails", failures=1), MINUTES)]  # fmt: skip
+        tasks = [
+            ("t", "* * * * *", world.witness("t"), MINUTES),
+            ("fails", "2 12 * * *", world.witness("fails", failures=1), MINUTES),
+        ]
         world.disk.crash_at = calls
         with suppress(SimulatedCrashError):
             await world.boot(tasks, store=Journal("/state", disk=world.disk, segment_bytes=1, retention_bytes=0))
@@ -877,6 +895,7 @@ LASTING: Final = {
     "every write fails": Fault(failing(write=ALWAYS), new_segment=False),
     "the quota is used up": Fault(failing(write=[errno.EDQUOT] * 10_000), new_segment=False),
     "every fsync fails": Fault(failing(fsync=ALWAYS), new_segment=True),
+    "every fsync fails and nothing can be cut back": Fault(failing(fsync=ALWAYS, truncate=ALWAYS), new_segment=True),
     "an fsync fails, then every rename": Fault(failing(fsync=[errno.EIO], rename=ALWAYS), new_segment=True),
     "an fsync fails, then every fsync of the directory": Fault(
         failing(fsync=[errno.EIO], fsync_directory=ALWAYS), new_segment=True
@@ -947,6 +966,51 @@ async def test_while_the_disk_fails_nothing_is_started_and_what_runs_goes_on_and
     assert world.ran == ran
 
 
+BUILT_ON: Final = pytest.mark.xfail(
+    strict=True,
+    reason="known bug: bytes whose fsync failed, and that could not be cut back, are built on by the next process",
+)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=name, marks=[BUILT_ON] if name.endswith("and nothing can be cut back") else [])
+        for name, fault in LASTING.items()
+    ],
+)
+@simulated
+async def test_a_death_while_the_disk_fails_loses_no_start_and_doubles_none(fault: Fault):
+    for name, dies in DEATHS.items():
+        world = FaultyWorld()
+        tasks = [
+            ("minutely", "* * * * *", world.witness("minutely"), MINUTES),
+            ("long", "0 12 * * *", world.witness("long", seconds=200), MINUTES),
+            ("at-five", "5 12 * * *", world.witness("at-five"), MINUTES),
+            ("fails", "2 12 * * *", world.witness("fails", failures=1), MINUTES),
+        ]
+        await world.boot(tasks)
+        await world.until("2026-03-02T12:02:30Z")
+        fault.breaks(world.disk)
+        await world.until("2026-03-02T12:04:32Z")
+        assert len(world.events("StoreDegraded")) == 1
+        await world.crash()
+        dies(world.disk)
+        world.disk.failures.clear()
+        world.disk.capacity = None
+        await world.boot(tasks)
+        await world.until("2026-03-02T12:06:30Z")
+        await world.stop()
+        assert world.runs_of("minutely") == ["12:00:30", "12:01:00", "12:02:00", "12:04:32", "12:05:00", "12:06:00"], (
+            name
+        )
+        assert world.runs_of("at-five") == ["12:05:00"], name
+        assert world.runs_of("fails") == ["12:02:00", "12:04:32"], name
+        # Its end was a fact that could not be written down. If it was found all the same, so much the better.
+        assert world.runs_of("long") in (["12:00:30"], ["12:00:30", "12:04:32"]), name
+        assert world.not_durable == [], name
+
+
 PASSING: Final = {
     "one write": (failing(write=[errno.EIO]), "12:01:05", False),
     "two writes": (failing(write=[errno.ENOSPC, errno.ENOSPC]), "12:01:10", False),
@@ -998,7 +1062,7 @@ async def test_a_passing_failure_delays_a_start_until_it_is_durable_and_neither_
     failed = {call for call, _ in world.disk.trace if call.endswith("failed")}
     if "truncate failed" not in failed:
         # What was not acknowledged was taken back: the history tells of one start and one end.
-        told = history(world.disk, numbered="fsync_directory failed" not in failed)
+        told = history(world.disk)
         told = [line["event"] for line in told if line["event"].startswith("TaskRun")]
         assert told == ["TaskRunStarted", "TaskRunCompleted"]
 
@@ -1006,11 +1070,13 @@ async def test_a_passing_failure_delays_a_start_until_it_is_durable_and_neither_
 @simulated
 async def test_while_the_disk_fails_writing_is_tried_every_five_seconds_and_told_once():
     world = FaultyWorld()
-    await world.boot([("t", "* * * * *", world.witness("t"), MINUTES)])
+    ending = [(f"ends-{n}", "0 12 * * *", world.witness(f"ends-{n}", seconds=60 + n), MINUTES) for n in range(1, 5)]
+    await world.boot([("t", "* * * * *", world.witness("t"), MINUTES), *ending])
     await world.until("2026-03-02T12:00:45Z")
     world.disk.failures = {"write": list(ALWAYS)}
     world.disk.trace.clear()
     await world.until("2026-03-02T12:05:59Z")
+    assert len(world.ended) == 5  # at 12:01:31 and so on: what ends meanwhile is no reason to try earlier
     assert len(world.disk.trace) == 60 * 2  # a write and a cut, at 12:01:00 and every five seconds after it
     assert len(world.events("StoreDegraded")) == 1
     assert world.runs_of("t") == ["12:00:30"]
@@ -1105,22 +1171,32 @@ def test_a_suspect_segment_takes_nothing_more_until_there_is_a_new_one():
     assert_usable(disk, seen(book))
 
 
+@pytest.mark.parametrize("then", [[], [errno.ENOSPC]], ids=["the disk works again", "it is full for another moment"])
 @simulated
-async def test_facts_that_waited_for_a_new_segment_are_not_folded_twice_when_it_is_read():
+async def test_facts_that_waited_for_a_new_segment_are_in_the_history_once_and_are_not_folded_twice(then: list[int]):
     world = FaultyWorld()
     await world.boot(
         [
-            ("ends", "0 12 * * *", world.witness("ends", seconds=40), MINUTES),
-            ("fails", "0 12 * * *", world.witness("fails", seconds=40, failures=1), timedelta(hours=3)),
+            ("ends", "0 12 * * *", world.witness("ends", seconds=32), MINUTES),
+            ("fails", "0 12 * * *", world.witness("fails", seconds=32, failures=1), timedelta(hours=3)),
             ("t", "1 12 * * *", world.witness("t"), MINUTES),
         ]
     )
     await world.passes(seconds=1)
-    world.disk.failures = {"fsync": [errno.EIO] * 5}
+    # The start of "t" fails at 12:01:00; the others end; 12:01:05 brings the new segment, and then the start.
+    world.disk.failures = {"fsync": [errno.EIO], "write": [0, 0, *then]}
     await world.until("2026-03-02T12:03:00Z")
+    assert world.runs_of("t") == ["12:01:10" if then else "12:01:05"]
     assert len(world.events("StoreRecovered")) == 1
     world.assert_kept()
     await world.stop()
+    told = [(line["event"], line["taskName"]) for line in history(world.disk) if line["event"].startswith("TaskRun")]
+    assert told[2:] == [
+        ("TaskRunCompleted", "ends"),
+        ("TaskRunFailed", "fails"),
+        ("TaskRunStarted", "t"),
+        ("TaskRunCompleted", "t"),
+    ]
 
 
 @simulated
@@ -1215,10 +1291,10 @@ async def test_a_compaction_that_fails_costs_no_start_and_is_tried_again(
     assert {type(found).__name__ for found in world.events("JournalCompactionFailed", "StoreDegraded")} == {event}
     assert world.runs_of("t") == ["12:00:30", *(f"12:{minute:02}:00" for minute in range(1, 31))]
     assert len(world.events("JournalCompacted")) > 1
-    assert call == "rename" or not any(path.endswith(".tmp") for path in world.disk.paths())
+    assert not any(path.endswith(".tmp") for path in world.disk.paths())
     world.assert_kept()
     await world.stop()
-    told = history(world.disk, numbered=call != "fsync_directory")
+    told = history(world.disk)
     starts = [line for line in told if line["event"] == "TaskRunStarted"]
     assert len(starts) == len({line["runId"] for line in starts}) == 31
 
@@ -1232,8 +1308,7 @@ async def test_after_a_failed_fsync_of_the_directory_the_numbers_go_on_and_nothi
     await world.passes(minutes=2)
     await world.stop()
     assert len(world.events("StoreRecovered")) == 1
-    assert sum(line["event"] == "TaskRunCompleted" for line in history(world.disk, numbered=False)) == 1
-    history(world.disk)
+    assert sum(line["event"] == "TaskRunCompleted" for line in history(world.disk)) == 1
 
 
 @pytest.mark.parametrize("call", ["rename", "fsync_directory"])
@@ -1474,7 +1549,13 @@ async def test_a_crash_before_the_bad_record_is_left_behind_does_not_hurt_its_ta
     for _ in range(3):
         await world.boot(tasks)
         await world.crash()
-    assert set(opened(world.disk).book.tasks) == {"hurt", "well"}
+    assert set(opened(world.disk.fork()).book.tasks) == {"hurt", "well"}
+    assert [event.task_name for event in world.events("TaskAdded")] == ["hurt", "well", "hurt"]
+    assert len(world.events("TaskRecordSetAside")) == 1  # it is told once, however often it is met
+    await world.boot(tasks)
+    await world.passes(seconds=1)
+    await world.stop()
+    assert len(world.events("JournalCompacted")) == 1  # and now it is left behind
 
 
 # -- retention ---------------------------------------------------------------------------------------------------------
@@ -1680,6 +1761,16 @@ def test_a_directory_that_was_open_to_others_is_closed_to_them(tmp_path: Path):
     assert mode(directory) == 0o700
 
 
+def test_a_directory_that_holds_files_of_others_keeps_its_mode_and_ours_are_closed_all_the_same(tmp_path: Path):
+    directory = tmp_path / "state"
+    directory.mkdir()
+    (directory / "somebody's").write_text("theirs")
+    directory.chmod(0o755)
+    really_opened(directory)
+    assert mode(directory) == 0o755
+    assert mode(directory / "0000000001.journal") == mode(directory / "lock") == 0o600
+
+
 def test_what_is_written_to_real_files_is_read_back_and_is_as_described(tmp_path: Path):
     async def use() -> Book:
         journal = Journal(tmp_path / "state")
@@ -1813,6 +1904,20 @@ def test_a_link_in_the_place_of_another_file_of_ours_does_not_lead_writes_astray
     with suppress(StateDirectoryError):
         really_opened(directory)
     assert (tmp_path / "victim").read_bytes() == b"precious\n"
+
+
+def test_a_link_in_the_place_of_a_file_to_be_put_aside_does_not_lead_writes_astray(tmp_path: Path):
+    really_opened(tmp_path / "state")
+    path = tmp_path / "state" / "0000000001.journal"
+    data = path.read_bytes()
+    path.write_bytes(data + b"torn")
+    (tmp_path / "victim").write_bytes(b"precious\n")
+    (tmp_path / "state" / "aside").mkdir()
+    (tmp_path / "state" / "aside" / f"0000000001.journal-{len(data)}.torn").symlink_to(tmp_path / "victim")
+    with pytest.raises(StateDirectoryError):
+        really_opened(tmp_path / "state")
+    assert (tmp_path / "victim").read_bytes() == b"precious\n"
+    assert path.read_bytes() == data + b"torn"
 
 
 def test_torn_ends_and_bad_records_of_real_files_are_kept_aside(tmp_path: Path):
@@ -2095,11 +2200,5 @@ def test_for_real_a_process_killed_while_its_callback_runs_is_found_interrupted_
     assert (orphaned["taskName"], orphaned["reason"]) == ("job", "interrupted")
     assert [line["trigger"] for line in again.said if line["event"] == "TaskRunStarted"] == ["interrupted"]
     assert again.events("callback") == ["callback"]
-    third = run_process_quietly(command, tmp_path)
-    assert third == []
-
-
-def run_process_quietly(command: list[str], tmp_path: Path) -> list[str]:
-    """What another start would owe: nothing, by the state alone."""
-    book = really_opened(tmp_path / "state").book
-    return [name for name, task in book.tasks.items() if task.runs or task.interrupted or task.retry_at is not None]
+    task = really_opened(tmp_path / "state").book.tasks["job"]
+    assert (task.runs, task.interrupted, task.retry_at, task.deaths) == ((), False, None, 0)  # nothing is left over

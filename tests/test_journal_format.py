@@ -1,6 +1,6 @@
 """The byte format of the journal: what is written, and what reading makes of it, down to hostile input.
 
-The segments are taken apart by a parser of our own, written from the description in `codec` and sharing no code with it.
+The segments are taken apart by a parser of our own, written from the description in `codec`, sharing no code with it.
 What reading does with damaged *files* is in `test_journal_faults`; here are bytes, records and their typed errors.
 """
 
@@ -715,20 +715,20 @@ CONTENT: Final = {
     ),
     "an event of another version": Content(
         b'{"event":"TaskTeleported","at":"%s","taskName":"t"}' % AT.encode(),
-        *wrong_structure(
-            str({"event": "TaskTeleported", "at": AT, "taskName": "t"}), "not an event of this version"
-        ),
+        *wrong_structure(str({"event": "TaskTeleported", "at": AT, "taskName": "t"}), "not an event of this version"),
         "t",
     ),
     "no event": Content(
         b'{"taskName":"t"}', *wrong_structure(str({"taskName": "t"}), "not an event of this version"), "t"
     ),
     "an event that is no word": Content(
-        b'{"event":["TaskSkipped"]}', *wrong_structure(str({"event": ["TaskSkipped"]}), "not an event of this version"), None
+        b'{"event":["TaskSkipped"]}',
+        *wrong_structure(str({"event": ["TaskSkipped"]}), "not an event of this version"),
+        None,
     ),
     "a list": Content(b'["TaskSkipped"]', *wrong_structure("['TaskSkipped']", "not an object"), None),
     "a number": Content(b"5", *wrong_structure("5", "not an object"), None),
-}  # fmt: skip
+}
 
 
 def with_record(line: bytes) -> tuple[SimulatedDisk, int]:

@@ -33,7 +33,7 @@ class Group:
 
     def place(self, now: datetime) -> None:
         self.previous_due = self.schedule.previous_at_or_before(now)
-        self.earlier_due = self._before(self.previous_due)
+        self.earlier_due: datetime | None = None  # found out when somebody asks
         self.next_due = self.schedule.next_after(now)
 
     def _before(self, due: datetime | None) -> datetime | None:
@@ -58,7 +58,11 @@ class Group:
 
     def due_before(self, due: datetime) -> datetime | None:
         """The due instant before `due`, which is one itself."""
-        return self.earlier_due if due == self.previous_due else self._before(due)
+        if due != self.previous_due:
+            return self._before(due)
+        if self.earlier_due is None:
+            self.earlier_due = self._before(due)
+        return self.earlier_due
 
     def count(self, first: datetime, last: datetime, limit: int) -> int:
         """How many due instants there are from one to another, up to a limit. All members ask the same after a downtime."""

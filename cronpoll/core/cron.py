@@ -25,6 +25,7 @@ The search is bounded: 40 years, which is five times the longest distance betwee
 
 from __future__ import annotations
 
+from collections import deque
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -156,26 +157,29 @@ class CronExpression:
 
     def matches(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> bool:
         """Whether the minute that contains `instant` is due in `zone`."""
-        return self._schedule(zone, repeated_hour).matches(instant)
+        return Schedule(self, zone_of(zone), _is_first(repeated_hour)).matches(instant)
 
     def next_after(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
         """The first due instant strictly later than `instant`, in UTC."""
-        found = self._schedule(zone, repeated_hour).next_after(instant)
+        found = _next_after(self, zone_of(zone), _is_first(repeated_hour), instant)
         if found is None:
             raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("after")))
         return found
 
     def previous_at_or_before(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
         """The last due instant not later than `instant`, in UTC."""
-        found = self._schedule(zone, repeated_hour).previous_at_or_before(instant)
+        found = Schedule(self, zone_of(zone), _is_first(repeated_hour)).previous_at_or_before(instant)
         if found is None:
             raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("before")))
         return found
 
-    def _schedule(self, zone: tzinfo, repeated_hour: str) -> Schedule:
-        if repeated_hour not in ("both", "first"):
-            raise ValueError(f'repeated_hour must be "both" or "first", not {repeated_hour!r}')
-        return Schedule(self, zone_of(zone), repeated_hour == "first")
+
+def _is_first(repeated_hour: str) -> bool:
+    if repeated_hour == "both":
+        return False
+    if repeated_hour == "first":
+        return True
+    raise ValueError(f'repeated_hour must be "both" or "first", not {repeated_hour!r}')
 
 
 _OUT_OF_REACH: Final = f"no occurrence within {SEARCH_YEARS} years {{}} that time, in the years 1900 to {_LAST_YEAR}"
@@ -200,59 +204,7 @@ class Schedule(NamedTuple):
 
     def next_after(self, instant: datetime) -> datetime | None:
         expression, zone, first_only = self
-        if instant.tzinfo is not UTC:
-            instant = in_utc(instant)
-        stretch = zone.recent
-        if stretch.plain_from <= instant < stretch.end_at:
-            # The usual case: inside the stretch of the last question, and not in an hour that comes twice.
-            wall = instant + stretch.delta
-            begin = wall.hour * 60 + wall.minute + 1
-            found = expression.next_in(wall.year * 12 + wall.month, wall.day, begin)
-            if found is None:
-                return None
-            second = found * 60 - stretch.offset
-            if second < stretch.end:
-                return EPOCH + timedelta(0, second)
-            if zone.fixed:
-                return None
-            here = second_of(instant) + 1
-        else:
-            here = second_of(instant) + 1
-            if not FIRST_SECOND <= here < LAST_SECOND:
-                return None
-            stretch = zone.recent = zone.stretch_at(here)
-            found = None
-        limit = here + _SPAN
-        while here < limit:
-            offset = stretch.offset
-            begin = here + offset
-            if first_only and begin < stretch.repeats_until:
-                begin = stretch.repeats_until
-            begin = -(-begin // 60)
-            if found is None:
-                found = expression.next_on_wall(begin)
-                if found is None:
-                    return None
-                if found * 60 - offset < stretch.end:
-                    return EPOCH + timedelta(0, found * 60 - offset)
-            # Nothing on the wall between begin and found. If the next stretch does not turn the wall clock back behind
-            # begin, everything up to shortly before found can be leapt over, years of stretches included.
-            here = stretch.end
-            if here >= LAST_SECOND:
-                return None
-            begin *= 60
-            if here + offset - _TWO_DAYS >= begin or here + zone.stretch_at(here).offset >= begin:
-                second = found * 60 - offset
-                if second >= LAST_SECOND:
-                    return None
-                there = zone.stretch_at(second)
-                second = found * 60 - there.offset
-                if there.start + _TWO_DAYS <= second < there.end:
-                    # So far behind the change that this wall time can be neither skipped nor repeated.
-                    return EPOCH + timedelta(0, second)
-                here = max(here, found * 60 - _TWO_DAYS)
-            stretch, found = zone.stretch_at(here), None
-        return None
+        return _next_after(expression, zone, first_only, instant)
 
     def previous_at_or_before(self, instant: datetime) -> datetime | None:
         since = instant - EPOCH
@@ -286,6 +238,64 @@ class Schedule(NamedTuple):
         return first, count
 
 
+def _next_after(expression: CronExpression, zone: Zone, first_only: bool, instant: datetime) -> datetime | None:
+    if instant.tzinfo is not UTC:
+        instant = in_utc(instant)
+    stretch = zone.recent
+    if not stretch.plain_from <= instant < stretch.end_at:
+        here = second_of(instant) + 1
+        if not FIRST_SECOND <= here < LAST_SECOND:
+            return None
+        stretch = zone.recent = zone.stretch_at(here)
+    found = None
+    if stretch.plain_from <= instant:
+        # The usual case: not in an hour that comes twice, so the wall clock can simply be read.
+        wall = instant + stretch.delta
+        found = expression.next_in(wall.year * 12 + wall.month, wall.day, wall.hour * 60 + wall.minute + 1)
+        if found is None:
+            return None
+        second = found * 60 - stretch.offset
+        if second < stretch.end:
+            return _from_second(second, UTC)
+        if zone.fixed:
+            return None
+    here = second_of(instant) + 1
+    limit = here + _SPAN
+    while here < limit:
+        offset = stretch.offset
+        begin = here + offset
+        if first_only and begin < stretch.repeats_until:
+            begin = stretch.repeats_until
+        begin = -(-begin // 60)
+        if found is None:
+            found = expression.next_on_wall(begin)
+            if found is None:
+                return None
+            if found * 60 - offset < stretch.end:
+                return _from_second(found * 60 - offset, UTC)
+        # Nothing on the wall between begin and found. If the next stretch does not turn the wall clock back behind begin,
+        # everything up to shortly before found can be leapt over, years of stretches included.
+        here = stretch.end
+        if here >= LAST_SECOND:
+            return None
+        begin *= 60
+        if here + offset - _TWO_DAYS >= begin or here + zone.stretch_at(here).offset >= begin:
+            second = found * 60 - offset
+            if second >= LAST_SECOND:
+                return None
+            there = zone.stretch_at(second)
+            second = found * 60 - there.offset
+            if there.start + _TWO_DAYS <= second < there.end:
+                # So far behind the change that this wall time can be neither skipped nor repeated.
+                return _from_second(second, UTC)
+            here = max(here, found * 60 - _TWO_DAYS)
+        stretch, found = zone.stretch_at(here), None
+    return None
+
+
+_from_second: Final = datetime.fromtimestamp
+
+
 def _length(year: int, month: int) -> int:
     """The days of a month, as bits from 1 on."""
     if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
@@ -308,6 +318,8 @@ def _month(month: int) -> tuple[int, int, int, int]:
 # -- parsing -----------------------------------------------------------------------------------------------------------
 
 _shared: WeakValueDictionary[str, CronExpression] = WeakValueDictionary()
+_recent: deque[CronExpression] = deque(maxlen=4096)
+"""Keeps what was parsed lately alive: what is checked now is used in a moment."""
 
 
 def parse(text: str) -> CronExpression:
@@ -320,8 +332,9 @@ def parse(text: str) -> CronExpression:
         fields = [field for field in fields if field]
         if len(fields) != 5:
             raise InvalidCronExpressionError(text, "expression", _wrong_count(text, len(fields)))
-    # Short fields recur and are remembered; a long one is not worth the memory.
-    field = _short_field if len(text) <= 128 else _field
+    # Short texts recur and are remembered; a long one is not worth the memory.
+    short = len(text) <= 128
+    field = _short_field if short else _field
     try:
         minute, hour = field(0, fields[0]), field(1, fields[1])
         day, month, weekday = field(2, fields[2]), field(3, fields[3]), field(4, fields[4])
@@ -333,6 +346,8 @@ def parse(text: str) -> CronExpression:
     parsed = CronExpression(
         text, _minutes(minute, hour), _days(day if fields[2] != "*" else 0, weekday if fields[4] != "*" else 0), month
     )
+    if short:
+        _recent.append(parsed)
     return _shared.setdefault(text, parsed)
 
 
@@ -370,6 +385,10 @@ def _field(index: int, text: str) -> int:
         return ((1 << (high - low + 1)) - 1) << low
     mask = 0
     for element in text.split(","):
+        value = _NUMBERS.get(element)
+        if value is not None and low <= value <= high:
+            mask |= 1 << value
+            continue
         start_text, dash, end_text = element.partition("-")
         start = _number(start_text, index, text, element)
         end = _number(end_text, index, text, element) if dash else start
@@ -380,6 +399,8 @@ def _field(index: int, text: str) -> int:
         mask |= ((1 << (end - start + 1)) - 1) << start
     return mask
 
+
+_NUMBERS: Final = {text: value for value in range(60) for text in (str(value), f"{value:02d}")}
 
 _short_field = lru_cache(maxsize=8192)(_field)
 

@@ -245,7 +245,7 @@ class Engine:
             self._refuse_manual("state cannot be written at the moment")
         if polled is not None:
             self._end_poll(polled, evaluated, executed, elapsed)
-        await self._ledger.compact(busy=bool(self._ended))
+        await self._ledger.compact(busy=bool(self._ended or self._runs))
 
     def _pause(self) -> float:
         """Seconds until there is something to look at, as far as it is known now."""

@@ -1,0 +1,89 @@
+"""Runs the families, writes the JSON result, prints the table. Exits with 0 whatever the numbers are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from time import perf_counter
+
+import cronpoll
+from tests.bench import burst, idle_poll, initialize, memory, next_after, parsing, workload
+from tests.bench.measure import Row, say
+from tests.bench.report import markdown
+
+FAMILIES = {
+    "next_after": next_after.run,
+    "parse": parsing.run,
+    "initialize": initialize.run,
+    "idle_poll": idle_poll.run,
+    "burst": burst.run,
+    "memory": memory.run,
+}
+PEERS = ("apscheduler", "cronsim", "croniter", "msgspec", "structlog")
+
+
+def machine() -> dict:
+    with open("/proc/cpuinfo") as file:
+        models = {line.partition(":")[2].strip() for line in file if line.startswith("model name")}
+    return {
+        "system": platform.platform(),
+        "processor": ", ".join(sorted(models)) or platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "journal_on": _file_system(tempfile.gettempdir()),
+    }
+
+
+def _file_system(path: str) -> str:
+    """Kind of the file system that holds `path`: an fsync on a memory disk would say nothing."""
+    with open("/proc/mounts") as file:
+        mounts = [line.split()[1:3] for line in file]
+    there = os.path.realpath(path)
+    holding = [(point, kind) for point, kind in mounts if os.path.commonpath([there, point]) == point]
+    return " ".join(max(holding, key=lambda mount: len(mount[0]), default=(path, "unknown")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--only", choices=FAMILIES, help="one family")
+    parser.add_argument("--output", metavar="FILE.json", help="where to write the result")
+    options = parser.parse_args()
+
+    rows: list[Row] = []
+    loads: dict[str, list[float]] = {}
+    began = perf_counter()
+    for name, family in FAMILIES.items():
+        if options.only in (None, name):
+            say(f"{name} ({perf_counter() - began:.0f} s)")
+            before = os.getloadavg()[0]
+            rows += family(options.smoke)
+            loads[name] = [before, os.getloadavg()[0]]
+    checks = [check for row in rows for check in row.checks if check.bound is not None]
+    result = {
+        "benchmark": "cronpoll",
+        "at": datetime.now(UTC).isoformat(),
+        "smoke": options.smoke,
+        "seconds": perf_counter() - began,
+        "machine": machine(),
+        "load_average_before_and_after": loads,
+        "python": platform.python_version(),
+        "versions": {"cronpoll": cronpoll.__version__, **{peer: version(peer) for peer in PEERS}},
+        "workload": " ".join((workload.__doc__ or "").split()),
+        "targets": {"total": len(checks), "reached": sum(bool(check.reached) for check in checks)},
+        "rows": [row.as_json() for row in rows],
+    }
+    if options.output:
+        with open(options.output, "w") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+    print(markdown(result))
+
+
+if __name__ == "__main__":
+    main()
