@@ -86,7 +86,6 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 async def everything_that_can_happen() -> list[events.Event]:
     """One world in which each event of the catalogue occurs."""
     world = World("2026-03-27T12:00:00Z", zone="Europe/Berlin")
-    segment = "/state/0000000001.journal"
     hourly, every = "0 * * * *", "* * * * *"
     quiet = ("quiet", "0 0 1 1 *", Job(), minutes(5))
     with pytest.raises(Exception, match="Registrations"):
@@ -122,6 +121,7 @@ async def everything_that_can_happen() -> list[events.Event]:
         await world.boot(poison)
         await world.passes(minutes=1)
         await world.crash()
+    segment = [path for path in world.disk.paths() if path.endswith(".journal")][-1]
     content = world.disk.content(segment)
     frames, _ = codec.read_frames(content, codec.read_head(content).length)
     bad = codec.encode_frame("E", frames[-1].sequence + 1, b'{"event":"Nonsense","taskName":"quiet"}\n')

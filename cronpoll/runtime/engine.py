@@ -134,8 +134,10 @@ class Engine:
             self._next_poll = floor_minute(now) + MINUTE
             self._wait_until: float | None = None
             identifier, zone = self.book.scheduler_identifier, self._roster.zones.host.key
-            preface = [e.InstanceStarted(now, identifier, self._instance, zone), *findings]
-            outcome = await self._take_over(registrations, preface, after_restart=True)
+            for found in findings:  # told also if nothing can be written: it was done
+                self._emit(found)
+            started = e.InstanceStarted(now, identifier, self._instance, zone)
+            outcome = await self._take_over(registrations, [started, *findings], after_restart=True)
         except BaseException:
             await self._ledger.close()
             raise
@@ -377,7 +379,7 @@ class Engine:
         self._look.update(dict.fromkeys(changed))
         for name in [name for name in self._waiting if name not in self._entries]:
             del self._waiting[name]
-        self._announce(batch, outcome, now)
+        self._announce([*preface[:1], *outcome.events], outcome, now)
         return outcome
 
     @staticmethod

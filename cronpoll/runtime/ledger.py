@@ -34,12 +34,16 @@ class Ledger:
         self._backlog: list[e.Event] = []
         self._degraded_since: float | None = None
         self._try_again_at = 0.0
+        self._begin_anew = False
         self.book = Book("")
 
     async def open(self, now: datetime) -> tuple[str, list[e.Event]]:
         """Read the state. Returns an identifier for this instance and what there is to say about what was found."""
         opened = await self._store.open(now)
         self.book = opened.book
+        # If the instance before did not stop in order, it may have been for a sick disk, and what was just read may be in
+        # memory only. Nothing is built on it: the first thing written is a new segment, from the state.
+        self._begin_anew = self.book.instance_open
         return self._store.new_identifier(), opened.findings
 
     async def close(self) -> None:
@@ -67,10 +71,11 @@ class Ledger:
     async def _append(self, batch: Sequence[e.Event]) -> e.StoreRecovered | None:
         recovered = None
         try:
-            if self._store.suspect:
+            if self._store.suspect or self._begin_anew:
                 # The new segment's snapshot has the backlog folded in; it must not be folded again when that is read.
-                await self._store.checkpoint(self.book, self._clock.wall(), self._backlog)
-                self._backlog = []
+                compacted = await self._store.checkpoint(self.book, self._clock.wall(), self._backlog)
+                self._backlog, self._begin_anew = [], False
+                self._emit(compacted, None)
             if self._degraded_since is not None:
                 lasted = round((self._clock.monotonic() - self._degraded_since) * 1_000, 3)
                 recovered = e.StoreRecovered(self._clock.wall(), lasted)
