@@ -62,7 +62,9 @@ def violations(path: Path) -> list[str]:
             target = rest[0] if rest else "__init__"
             if target != room and target not in ALLOWED[room]:
                 wrong.append(name)
-        elif (first not in sys.stdlib_module_names and first not in OUTSIDE[room]) or (room == "core" and first in PURE):
+        elif (first not in sys.stdlib_module_names and first not in OUTSIDE[room]) or (
+            room == "core" and first in PURE
+        ):
             wrong.append(name)
     return wrong
 
