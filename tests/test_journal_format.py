@@ -32,7 +32,7 @@ from cronpoll.core.errors import (
     TaskTryDeserializeError,
 )
 from cronpoll.core.machine import apply
-from cronpoll.core.model import Book, OpenRun, Options, TaskConfig, TaskState
+from cronpoll.core.model import Book, Instant, OpenRun, Options, TaskConfig, TaskState
 from cronpoll.store import codec
 from cronpoll.store.journal import Journal, Opened
 from cronpoll.testing import SimulatedDisk
@@ -685,6 +685,8 @@ def wrong_structure(value: Any, reason: str) -> tuple[Any, ...]:
     )
 
 
+NO_OFFSET: Final = "2026-01-02T03:05:00"
+
 CONTENT: Final = {
     "a field missing": Content(skipped(scheduledTime=...), *missing("scheduledTime"), "t"),
     "the name missing": Content(skipped(taskName=...), *missing("taskName"), None),
@@ -700,6 +702,9 @@ CONTENT: Final = {
         skipped(at="2026-02-30T00:00:00Z"),
         *wrong_value("at", "2026-02-30T00:00:00Z", reason_of("2026-02-30T00:00:00Z", datetime)),
         "t",
+    ),
+    "an instant without offset": Content(
+        skipped(at=NO_OFFSET), *wrong_value("at", NO_OFFSET, reason_of(NO_OFFSET, Instant)), "t"
     ),
     "an unknown word": Content(
         b'{"event":"TaskOrphaned","at":"%s","taskName":"t","lastExecutionTime":null,'
@@ -818,6 +823,10 @@ SNAPSHOT_CONTENT: Final = {
     "a field missing": (task_line("t", base=...), *missing("base")),
     "a wrong type": (task_line("t", attempt="2"), *wrong_type("attempt", "2", "int", "str")),
     "a wrong value": (task_line("t", base="soon"), *wrong_value("base", "soon", reason_of("soon", datetime))),
+    "an instant without offset": (
+        task_line("t", base=NO_OFFSET),
+        *wrong_value("base", NO_OFFSET, reason_of(NO_OFFSET, Instant)),
+    ),
     "a run without an id": (
         task_line("t", runs=[{"startedAt": AT}]),
         *wrong_value("runs", [{"startedAt": AT}], reason_of([{"startedAt": AT}], tuple[OpenRun, ...])),

@@ -64,7 +64,11 @@ class Change(NamedTuple):
 
 
 class Decisions:
-    """What one cycle has decided and not yet made durable."""
+    """What one cycle has decided and not yet made durable.
+
+    events: in order. starts, replace, manual: what to do when they are durable. look_again: names to judge once more then.
+    names, waited: who was judged, and who of them had waited for a slot, to be put back if they cannot be made durable.
+    """
 
     __slots__ = ("events", "look_again", "manual", "names", "replace", "starts", "waited")
 
