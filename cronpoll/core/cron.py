@@ -250,7 +250,7 @@ def _next_after(expression: CronExpression, zone: Zone, first_only: bool, instan
     found = None
     if stretch.plain_from <= instant:
         # The usual case: not in an hour that comes twice, so the wall clock can simply be read.
-        wall = instant + stretch.delta
+        wall = instant + stretch.delta if stretch.offset else instant
         found = expression.next_in(wall.year * 12 + wall.month, wall.day, wall.hour * 60 + wall.minute + 1)
         if found is None:
             return None
