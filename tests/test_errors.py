@@ -453,3 +453,45 @@ def test_errors_have_one_base_class_and_a_store_error_needs_no_scheduler() -> No
     with pytest.raises(errors.CronpollError) as caught:
         run(attempt)
     assert str(caught.value) == f"Cannot write {SEGMENT}: [Errno 30] Read-only file system"
+
+
+def notes_of(*registrations: Any) -> str:
+    with pytest.raises(errors.RegistrationError) as caught:
+        run(lambda: initialize(*registrations))
+    return "\n".join(caught.value.__notes__)
+
+
+def test_where_it_happened_and_what_else_is_wrong_stands_in_notes_beside_the_fixed_text() -> None:
+    bad = ("b", "* * * * *", JOB, 300)
+    assert notes_of(GOOD, bad) == (
+        "in registration 1: task 'b', parts: (str, str, Job, int); expected: (str, str, callable, timedelta)"
+    )
+    assert notes_of(5) == "in registration 0: int, expected a tuple (name, cron, callback, datetime.timedelta)"
+    several = notes_of(("b", "bad", JOB, minutes(1)), Registration("c", "* *", JOB, minutes(1)), bad, bad, bad)
+    assert "in registration 0: task 'b'" in several
+    assert "4 more in the same list (details['others']): Invalid cron expression" in several
+    assert several.endswith("; and 1 more")
+
+
+@pytest.mark.parametrize(
+    ("callback", "fine"),
+    [
+        (lambda: None, True),
+        (lambda x: None, False),
+        (lambda x=1: None, True),
+        (lambda *args, **kwargs: None, True),
+        (lambda *, x: None, False),
+        (lambda *, x=1: None, True),
+        (Job().__call__, True),
+        (World(NOON).reload, False),
+        (print, True),
+    ],
+)
+def test_a_callback_that_needs_arguments_is_refused_when_it_is_registered(callback: Any, fine: bool) -> None:
+    attempt = lambda: initialize(("t", "0 0 1 1 *", callback, minutes(1)))  # noqa: E731
+    if fine:
+        run(attempt)
+        return
+    with pytest.raises(errors.InvalidRegistrationError) as caught:
+        run(attempt)
+    assert str(caught.value) == 'Invalid callback of task "t": it needs arguments, and is called without'

@@ -484,7 +484,7 @@ def test_a_schedule_is_told_what_the_next_change_of_the_clock_does_to_it(
 
 def test_a_file_without_problems(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["validate", written(tmp_path, task())])
-    assert (result.exit_code, result.output) == (0, f"{tmp_path}/tasks.toml: 1 tasks, no errors\n")
+    assert (result.exit_code, result.output) == (0, f"{tmp_path}/tasks.toml: 1 task, no errors\n")
 
 
 def test_problems_are_printed_and_the_exit_code_says_so(tmp_path: Path) -> None:
@@ -536,3 +536,10 @@ def test_the_installed_command_works_through_a_closed_pipe(tmp_path: Path) -> No
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith(file)
+
+
+def test_a_file_without_any_task_is_told(tmp_path: Path) -> None:
+    (problem,) = check(written(tmp_path, ""), NOW, UTC).problems
+    assert (problem.severity, problem.line) == ("warning", 1)
+    assert problem.message.startswith("there is no task in it")
+    assert check(written(tmp_path, "[daemon]\nallow_empty = true\n"), NOW, UTC).problems == ()

@@ -37,7 +37,8 @@ def validate(files: tuple[str, ...], style: str, as_json: bool, strict: bool) ->
             click.echo(_visible(str(problem)))
         for registry in registries:
             if not registry.problems or (not registry.errors and not strict):
-                click.echo(f"{registry.file}: {len(registry.tasks)} tasks, no errors")
+                number = len(registry.tasks)
+                click.echo(f"{registry.file}: {number} {'task' if number == 1 else 'tasks'}, no errors")
     sys.exit(1 if errors else 0)
 
 

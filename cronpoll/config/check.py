@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cronpoll.config import advice, callbacks
-from cronpoll.config.registry import NO_END, Problem, Registry, Task, ignored_default, read
+from cronpoll.config.registry import NO_END, Daemon, Problem, Registry, Task, ignored_default, read
 
 
 def check(file: str, now: datetime, host: tzinfo) -> Registry:
@@ -21,14 +21,18 @@ def check(file: str, now: datetime, host: tzinfo) -> Registry:
         with open(file, "rb") as opened:
             content = opened.read()
     except OSError as error:
-        return read("", file).with_problems([Problem(file, 1, 1, f"cannot be read: {error.strerror or error}")])
+        return _unreadable(Problem(file, 1, 1, f"cannot be read: {error.strerror or error}"))
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
-        return read("", file).with_problems([Problem(file, line, column, "not valid UTF-8")])
+        return _unreadable(Problem(file, line, column, "not valid UTF-8"))
     return examine(read(text, file), now, host)
+
+
+def _unreadable(problem: Problem) -> Registry:
+    return Registry(problem.file, Daemon(), (), (problem,))
 
 
 def examine(registry: Registry, now: datetime, host: tzinfo) -> Registry:

@@ -330,6 +330,9 @@ class _Reader:
         daemon = self._daemon()
         defaults = self._options(self._table("defaults"), ("defaults",), None)
         tasks = self._tasks(defaults)
+        if not self._data.get("task") and not daemon.allow_empty and not self._problems:
+            text = "there is no task in it; unless [daemon] allow_empty = true, a running daemon does not change over to it"
+            self._complain(Place(1, 1), text, None, "warning")
         self._say_what_was_ignored()
         defaults_at = {key: self._places.key(("defaults", key)) for key in self._table("defaults")}
         return Registry(self._file, daemon, tuple(tasks), (), defaults_at).with_problems(self._problems)

@@ -262,7 +262,8 @@ class StoreWriteError(CronpollError):
 class StateDirectoryError(CronpollError):
     """The state directory cannot be used at all (missing permission, not a directory, foreign content)."""
 
-    def __init__(self, directory: str, reason: str) -> None:
+    def __init__(self, directory: str, cause: OSError) -> None:
+        reason = f"{cause}. It has to be a directory of its own in which this user may write"
         super().__init__(f"State directory {directory} cannot be used: {reason}", directory=directory, reason=reason)
 
 
@@ -270,6 +271,10 @@ def with_others(errors: Iterable[RegistrationError]) -> RegistrationError:
     """The first of `errors`, in order, carrying the rest in `details["others"]`."""
     first, *rest = errors
     first.details["others"] = rest
+    if rest:
+        shown = "; ".join(abbreviate(error.message, 100) for error in rest[:3])
+        more = f"; and {len(rest) - 3} more" if len(rest) > 3 else ""
+        first.add_note(f"{len(rest)} more in the same list (details['others']): {shown}{more}")
     return first
 
 

@@ -86,6 +86,7 @@ class Registration(msgspec.Struct, frozen=True):
     becomes of a minute that is due while the task still runs. `interrupted`: whether a run that died with the process is
     started again. `on_change`: whether a changed schedule or retry delay clears the task's timestamps. The n-th retry
     waits retry_delay * retry_backoff**(n-1), at most `max_retry_delay`; after `max_attempts` the next minute is awaited.
+    `timeout` ends a coroutine, which is a failure; a changed one holds from the next run on. `description` is for people.
     """
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from datetime import timedelta
 from functools import lru_cache, partial
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
 
@@ -25,6 +25,7 @@ from cronpoll.core.errors import (
     RegistrationShapeError,
     RegistrationsNotArrayError,
     ScheduleDuplicateTaskError,
+    abbreviate,
     with_others,
 )
 from cronpoll.core.model import (
@@ -69,10 +70,23 @@ def checked(registrations: Any) -> list[Registration]:
             names.add(registration.name)
             accepted.append(registration)
         except RegistrationError as error:
+            # The texts of these errors are fixed; where it happened stands in a note beside them.
+            error.add_note(f"in registration {index}: {_shown(received)}")
             errors.append(error)
     if errors:
         raise with_others(errors)
     return accepted
+
+
+def _shown(received: Any) -> str:
+    """A registration for a note: its name if it has one, and the kinds of its parts, of which a wrong one is seen."""
+    if isinstance(received, Registration):
+        return f"task {abbreviate(repr(received.name), 60)}"
+    if not isinstance(received, list | tuple):
+        return f"{type(received).__name__}, expected a tuple (name, cron, callback, datetime.timedelta)"
+    kinds = ", ".join(type(part).__name__ for part in received[:8])
+    name = f"task {abbreviate(received[0], 60)!r}, " if received and type(received[0]) is str else ""
+    return f"{name}parts: ({kinds}); expected: (str, str, callable, timedelta)"
 
 
 def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
@@ -95,6 +109,10 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
         except InvalidCronExpressionError as cause:
             raise CronExpressionInvalidError(cause) from cause
         good_crons.add(cron)
+    if _needs_arguments(callback):
+        raise InvalidRegistrationError(
+            "callback", _name_of(callback), "it needs arguments, and is called without", name
+        )
     if delay < _NOTHING:
         raise NegativeRetryDelayError(milliseconds(delay))
     if delay > DELAY_LIMIT:
@@ -109,6 +127,22 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
     }
     given: Registration = received
     return replace(given, **changes) if changes else given
+
+
+def _needs_arguments(callback: Any) -> bool:
+    """Whether a function or method cannot be called without arguments. Of other callables nothing is asked."""
+    bound = type(callback) is MethodType
+    function = callback.__func__ if bound else callback
+    if type(function) is not FunctionType:
+        return False
+    code = function.__code__
+    return code.co_argcount - len(function.__defaults__ or ()) > bound or code.co_kwonlyargcount > len(
+        function.__kwdefaults__ or ()
+    )
+
+
+def _name_of(callback: Any) -> str:
+    return str(getattr(callback, "__qualname__", type(callback).__name__))
 
 
 def _plain_text(text: str) -> str:

@@ -70,7 +70,9 @@ class Scheduler:
     async def initialize(self, registrations: list[Any] | tuple[Any, ...]) -> None:
         """Take over these registrations: begin with them, or, while running, replace the present ones.
 
-        The whole list is checked before anything changes. On any error the scheduler is as it was before the call.
+        Each is a tuple (name, cron expression, callback, retry delay as timedelta) or a `Registration`. The whole list is
+        checked before anything changes: a `RegistrationError` says what is wrong, its `details["others"]` what else is.
+        On any error the scheduler is as it was before the call.
         """
         if self._stopping is not None:
             raise SchedulerAlreadyActiveError("stopping")

@@ -185,7 +185,7 @@ class Journal:
                 if _UNFINISHED.fullmatch(name):
                     disk.remove(self._path(name))
         except OSError as cause:
-            raise StateDirectoryError(self.directory, str(cause)) from cause
+            raise StateDirectoryError(self.directory, cause) from cause
         self._identifier = opened.book.scheduler_identifier
         if not segments:
             self._rotate(opened.book, now)
