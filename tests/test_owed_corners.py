@@ -84,8 +84,11 @@ async def test_a_task_registered_across_a_minute_boundary_gets_its_boot_start() 
     scheduler = Scheduler(Journal("/state", disk=disk), clock=world.clock, zone="UTC", log=world.log)
     await scheduler.initialize([])
     await asyncio.sleep(0)
-    first = asyncio.ensure_future(scheduler.initialize([("a", "0 20 * * *", Job(), minutes(5))]))
-    second = asyncio.ensure_future(scheduler.initialize([("c", "0 12 * * *", Job(), minutes(5))]))
+    engine = scheduler._engine
+    assert engine is not None
+    # Two changes in one cycle, as when the host's zone changes together with a reload.
+    first = asyncio.ensure_future(engine.change([Registration("a", "0 20 * * *", Job(), minutes(5))]))
+    second = asyncio.ensure_future(engine.change([Registration("c", "0 12 * * *", Job(), minutes(5))]))
     disk.delay = timedelta(milliseconds=50)
     await asyncio.gather(first, second)
     await world.passes(minutes=1)
