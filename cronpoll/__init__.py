@@ -1,14 +1,23 @@
-"""cronpoll: a scheduler that says what it will do, does it, and can prove it afterwards."""
+"""cronpoll: a scheduler that says what it will do, does it, and can prove it afterwards.
 
-from cronpoll.core import errors
-from cronpoll.core.cron import CronExpression
-from cronpoll.core.cron import parse as parse_cron
-from cronpoll.core.errors import CronpollError
-from cronpoll.core.model import Registration
-from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.observe import Observer, Silence, StandardLog, StreamLog
-from cronpoll.runtime.scheduler import Scheduler
-from cronpoll.store.journal import Journal, Store
+The names below are loaded when they are first used: a command that only reads must not pay for the engine.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cronpoll.core import errors
+    from cronpoll.core.cron import CronExpression
+    from cronpoll.core.cron import parse as parse_cron
+    from cronpoll.core.errors import CronpollError
+    from cronpoll.core.model import Registration
+    from cronpoll.runtime.clock import Clock
+    from cronpoll.runtime.observe import Observer, Silence, StandardLog, StreamLog
+    from cronpoll.runtime.scheduler import Scheduler
+    from cronpoll.store.journal import Journal, Store
 
 __all__ = [
     "Clock",
@@ -26,3 +35,32 @@ __all__ = [
     "parse_cron",
 ]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Clock": "cronpoll.runtime.clock",
+    "CronExpression": "cronpoll.core.cron",
+    "CronpollError": "cronpoll.core.errors",
+    "Journal": "cronpoll.store.journal",
+    "Observer": "cronpoll.runtime.observe",
+    "Registration": "cronpoll.core.model",
+    "Scheduler": "cronpoll.runtime.scheduler",
+    "Silence": "cronpoll.runtime.observe",
+    "StandardLog": "cronpoll.runtime.observe",
+    "Store": "cronpoll.store.journal",
+    "StreamLog": "cronpoll.runtime.observe",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("cronpoll.core.errors")
+    if name == "parse_cron":
+        return import_module("cronpoll.core.cron").parse
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'cronpoll' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

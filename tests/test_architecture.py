@@ -21,19 +21,23 @@ ALLOWED = {
     "store": {"core"},
     "config": {"core"},
     "runtime": {"core", "store", "config"},
-    "cli": {"core", "store", "config", "runtime", "__version__"},
+    "daemon": {"core", "store", "config", "runtime", "__version__"},
+    "cli": {"core", "store", "config", "runtime", "daemon", "__version__"},
     "testing": {"core", "store", "runtime"},
     "__init__": {"core", "store", "runtime"},
+    "__main__": {"cli"},
 }
 # Packages from outside, by room.
 OUTSIDE = {
     "core": {"msgspec"},
-    "store": {"msgspec"},
+    "store": {"msgspec", "psutil"},
     "config": {"msgspec"},
-    "runtime": {"msgspec", "structlog"},
-    "cli": {"click"},
+    "runtime": {"msgspec", "psutil", "structlog"},
+    "daemon": {"click", "daemon", "psutil", "watchfiles"},
+    "cli": {"click", "msgspec", "psutil", "rich"},
     "testing": set(),
     "__init__": set(),
+    "__main__": set(),
 }
 PURE = {"asyncio", "logging", "os", "io", "socket", "subprocess", "threading", "time", "random", "secrets", "pathlib"}
 

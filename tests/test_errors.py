@@ -282,6 +282,18 @@ def test_a_start_by_hand_that_is_refused() -> None:
     assert caught.value.details == {"taskName": "nobody", "reason": "no task of this name is registered"}
 
 
+@pytest.mark.parametrize("verb", ["suspend", "resume"])
+def test_a_suspension_that_is_refused(verb: str) -> None:
+    async def attempt() -> None:
+        scheduler = await World(NOON).boot([])
+        await getattr(scheduler._engine, verb)("nobody")
+
+    with pytest.raises(errors.SuspensionRefusedError) as caught:
+        run(attempt)
+    assert str(caught.value) == f"Cannot {verb} task 'nobody' now: no task of this name is registered"
+    assert caught.value.details == {"taskName": "nobody", "reason": "no task of this name is registered"}
+
+
 def test_a_directory_in_use() -> None:
     async def attempt() -> None:
         world = World(NOON)

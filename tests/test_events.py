@@ -16,7 +16,11 @@ import pytest
 
 from cronpoll import Registration, Scheduler
 from cronpoll.core import events
+from cronpoll.core.model import ChildProcess
 from cronpoll.runtime.observe import Silence, StandardLog, StreamLog, fields_of
+from cronpoll.runtime.runs import current_run
+from cronpoll.runtime.scheduler import engine_of
+from cronpoll.runtime.survivors import Survivor
 from cronpoll.store import codec
 from cronpoll.testing import World, run
 from tests.support import Job, minutes, simulated
@@ -78,6 +82,26 @@ PROMISED = {
     ),
     "JournalCompacted": ("debug", {"file": str, "tasks": int, "segmentsRemoved": int}),
     "JournalCompactionFailed": ("warning", {"error": str}),
+    "TaskSuspended": ("info", {"taskName": str, "by": str}),
+    "TaskResumed": ("info", {"taskName": str, "by": str}),
+    "TaskProcessStarted": ("debug", {"taskName": str, "runId": str, "process": dict}),
+    "TaskOutput": ("info", {"taskName": str, "runId": str, "stream": str, "text": str}),
+    "TaskOutputDropped": ("warning", {"taskName": str, "runId": str, "lines": int, "bytes": int}),
+    "TaskSurvivorFound": (
+        "warning",
+        {"taskName": str, "runId": str, "pid": int, "command": str, "plan": str},
+    ),
+    "TaskSurvivorsGone": ("warning", {"taskName": str, "count": int, "killed": int}),
+}
+# Told by the daemon around the scheduler: test_daemon.py makes each of them happen.
+PROMISED_BY_DAEMON = {
+    "DaemonStarted": ("info", {"pid": int, "version": str, "config": str, "stateDirectory": str}),
+    "DaemonStopped": ("info", {"reason": str}),
+    "ConfigAccepted": ("info", {"file": str, "tasks": int, "digest": str}),
+    "ConfigRejected": ("error", {"file": str, "reason": str}),
+    "AccessDenied": ("error", {"path": str, "reason": str}),
+    "ModuleEdited": ("warning", {"module": str, "file": str, "advice": str}),
+    "LoopBlocked": ("error", {"taskName": "text or null", "blockedMs": float, "where": str}),
 }
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -140,7 +164,37 @@ async def everything_that_can_happen() -> list[events.Event]:
     await world.reload([("busy", every, Job(seconds=3600), minutes(5))])
     await world.passes(minutes=2)
     await world.stop()
+    # Suspension, processes, and what is left of them.
+    table = Leftovers([Survivor(77, "1-1", "sleep")])
+    await world.boot([("busy", every, prints, minutes(5))], processes=table)
+    await world.passes(minutes=2)
+    await engine_of(world.scheduler).suspend("busy")
+    await world.passes(minutes=2)
+    await engine_of(world.scheduler).resume("busy")
+    await world.stop()
     return world.log.events
+
+
+class Leftovers:
+    """A process table in which something is alive until it is told to end."""
+
+    def __init__(self, alive: list[Survivor]) -> None:
+        self.alive = alive
+
+    def find(self, runs: Any) -> list[Survivor]:
+        return list(self.alive)
+
+    def end(self, survivors: Any, *, kill: bool) -> None:
+        self.alive = [survivor for survivor in self.alive if survivor not in survivors]
+
+
+async def prints() -> None:
+    """What a run with a process tells of it."""
+    run = current_run.get()
+    at, names = run.started_at, (run.task_name, run.run_id)
+    run.tell(events.TaskProcessStarted(at, *names, ChildProcess(5, 1.0, "boot")))
+    run.tell(events.TaskOutput(at, *names, "stdout", "hello"))
+    run.tell(events.TaskOutputDropped(at, *names, 3, 4))
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +217,7 @@ def fits(value: Any, expected: Any) -> bool:
 
 
 def test_the_promises_cover_the_catalogue() -> None:
-    assert sorted(PROMISED) == sorted(events.CATALOGUE)
+    assert sorted(PROMISED | PROMISED_BY_DAEMON) == sorted(events.CATALOGUE)
 
 
 @pytest.mark.parametrize("name", PROMISED)

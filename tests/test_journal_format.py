@@ -32,7 +32,7 @@ from cronpoll.core.errors import (
     TaskTryDeserializeError,
 )
 from cronpoll.core.machine import apply
-from cronpoll.core.model import Book, Instant, OpenRun, Options, TaskConfig, TaskState
+from cronpoll.core.model import Book, ChildProcess, Instant, OpenRun, Options, TaskConfig, TaskState
 from cronpoll.store import codec
 from cronpoll.store.journal import Journal, Opened
 from cronpoll.testing import SimulatedDisk
@@ -240,6 +240,17 @@ ON_PAPER: Final[list[tuple[e.Event, dict[str, Any]]]] = [
     ),
     (e.ClockStepped(NOW, -3_600_000.25), {"stepMs": -3_600_000.25}),
     (e.StoreRecovered(NOW, 5_000), {"degradedMs": 5_000}),
+    (e.TaskSuspended(NOW, "t", "command"), {"taskName": "t", "by": "command"}),
+    (e.TaskResumed(NOW, "t", "file"), {"taskName": "t", "by": "file"}),
+    (
+        e.TaskResumed(NOW, "t", "command", NOW, LATER, 3),
+        {"taskName": "t", "by": "command", "firstPassed": AT, "lastPassed": THEN, "count": 3},
+    ),
+    (
+        e.TaskProcessStarted(NOW, "t", "cd34-1", ChildProcess(7, 12.0, "b")),
+        {"taskName": "t", "runId": "cd34-1", "process": {"pid": 7, "started": 12.0, "bootId": "b"}},
+    ),
+    (e.TaskSurvivorsGone(NOW, "t", 2, 1), {"taskName": "t", "count": 2, "killed": 1}),
     (
         e.JournalRepaired(NOW, FILE, 100, 7, "/state/aside/x.torn", ("a", "ß")),
         {"file": FILE, "offset": 100, "bytesCut": 7, "keptAs": "/state/aside/x.torn", "taskNames": ["a", "ß"]},

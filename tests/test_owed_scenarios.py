@@ -511,7 +511,7 @@ async def test_a_coroutine_that_ignores_its_cancellation_is_given_up_after_the_g
     await world.boot([("t", "0 12 * * *", stubborn, minutes(5))])
     await world.passes(seconds=5)
     await world.stop()
-    assert world.now == instant(at("12:00:30"))
+    assert world.now == instant(at("12:00:40"))
     assert [event.reason for event in world.events("TaskRunInterrupted")] == [
         "the scheduler was stopped before it ended"
     ]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cronpoll.cli.main import main
 from cronpoll.config import callbacks
-from cronpoll.config.check import check, examine
+from cronpoll.config.check import Rules, check, examine
 from cronpoll.config.places import Places
 from cronpoll.config.registry import WrongError, duration, read
 
@@ -390,8 +390,9 @@ def test_what_happens_at_import_happens_to_a_child_and_is_a_problem_of_that_call
         "needs:x",
     ]
     targets += ["syntax:x", "good:number", "good:absent", "good:a.method", "absent.deep:x"]
-    answers = callbacks.examine(targets, [str(modules)], limit=3)
-    assert list(answers) != []
+    calls = {target: callbacks.Call(target) for target in targets}
+    found = callbacks.examine(list(calls.values()), [str(modules)], limit=3)
+    answers = {target: found[call] for target, call in calls.items()}
     assert {target: answers[target].get("problem", answers[target].get("async")) for target in targets} == {
         "good:job": True,
         "raises:x": "importing it fails (ValueError: on purpose)",
@@ -474,7 +475,7 @@ def test_a_schedule_is_told_what_the_next_change_of_the_clock_does_to_it(
     from zoneinfo import ZoneInfo
 
     registry = read(task(option).replace("* * * * *", cron), "t.toml")
-    found = examine(registry, NOW, ZoneInfo("Europe/Berlin")).problems
+    found = examine(registry, NOW, ZoneInfo("Europe/Berlin"), Rules()).problems
     assert sorted(problem.message for problem in found) == expected
     assert {problem.severity for problem in found} <= {"warning"}
 
@@ -540,6 +541,6 @@ def test_the_installed_command_works_through_a_closed_pipe(tmp_path: Path) -> No
 
 def test_a_file_without_any_task_is_told(tmp_path: Path) -> None:
     (problem,) = check(written(tmp_path, ""), NOW, UTC).problems
-    assert (problem.severity, problem.line) == ("warning", 1)
+    assert (problem.severity, problem.line) == ("error", 1)
     assert problem.message.startswith("there is no task in it")
     assert check(written(tmp_path, "[daemon]\nallow_empty = true\n"), NOW, UTC).problems == ()

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from cronpoll.config.check import check
+from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Problem, Registry
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
@@ -17,14 +17,16 @@ from cronpoll.runtime.hostzone import HostZone
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @click.option("--format", "style", type=click.Choice(["text", "github", "json"]), default="text", help="How to print.")
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@click.option("--no-import", is_flag=True, help="Check everything but the callbacks: no code of yours is executed.")
 @click.option("--strict", is_flag=True, help="Warnings count as problems.")
-def validate(files: tuple[str, ...], style: str, as_json: bool, strict: bool) -> None:
+def validate(files: tuple[str, ...], style: str, as_json: bool, no_import: bool, strict: bool) -> None:
     """Check registry files: all problems, each with line and column.
 
     Callbacks are imported in a process of their own. Exits with 1 if there is a problem.
     """
     now, host = SystemClock().wall(), HostZone()().tzinfo
-    registries = [check(file, now, host) for file in files]
+    rules = Rules(imports=not no_import)
+    registries = [check(file, now, host, rules) for file in files]
     problems = [problem for registry in registries for problem in registry.problems]
     errors = [problem for problem in problems if strict or problem.severity == "error"]
     if as_json or style == "json":

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cronpoll.core.errors import abbreviate
 
@@ -21,15 +21,25 @@ TIME_LIMIT: Final = 20.0
 """Seconds for one import: generous for heavy frameworks on a slow disk, short enough to wait for."""
 
 
-def examine(targets: Sequence[str], path: Sequence[str], limit: float = TIME_LIMIT) -> dict[str, dict[str, Any]]:
-    """For each target: `{"async": bool}`, or `{"problem": text}`."""
-    remaining = list(enumerate(dict.fromkeys(targets)))
-    results: dict[str, dict[str, Any]] = {}
+class Call(NamedTuple):
+    """A callback and how it is called: with so many positional arguments, and keywords of these names."""
+
+    target: str
+    positional: int = 0
+    names: tuple[str, ...] = ()
+
+
+def examine(
+    calls: Sequence[Call], path: Sequence[str], limit: float = TIME_LIMIT, *, distrustful: bool = False
+) -> dict[Call, dict[str, Any]]:
+    """For each call: `{"async": bool}`, or `{"problem": text}`. `distrustful`: import only what root alone can write."""
+    remaining = list(enumerate(dict.fromkeys(calls)))
+    results: dict[Call, dict[str, Any]] = {}
     while remaining:
-        answered, stuck = _ask(remaining, path, limit)
-        for index, target in remaining:
+        answered, stuck = _ask(remaining, path, limit, distrustful)
+        for index, call in remaining:
             if index in answered:
-                results[target] = answered[index]
+                results[call] = answered[index]
         done = set(answered)
         if stuck is not None:
             index, problem = stuck
@@ -37,16 +47,16 @@ def examine(targets: Sequence[str], path: Sequence[str], limit: float = TIME_LIM
             done.add(index)
         if not done:
             raise RuntimeError("the process that imports callbacks does not start")
-        remaining = [(index, target) for index, target in remaining if index not in done]
+        remaining = [(index, call) for index, call in remaining if index not in done]
     return results
 
 
 def _ask(
-    targets: list[tuple[int, str]], path: Sequence[str], limit: float
+    calls: list[tuple[int, Call]], path: Sequence[str], limit: float, distrustful: bool
 ) -> tuple[dict[int, dict[str, Any]], tuple[int, str] | None]:
     """One child's answers, and the callback over which it died or hung, with what happened."""
     reading, writing = os.pipe()
-    request = {"answers": writing, "path": list(path), "targets": targets}
+    request = {"answers": writing, "path": list(path), "calls": calls, "distrustful": distrustful}
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "cronpoll.config.importer"],
         stdin=subprocess.PIPE,

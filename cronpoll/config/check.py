@@ -6,6 +6,7 @@ This is what `cronpoll validate` prints and what the daemon asks before it takes
 from __future__ import annotations
 
 import os
+import pwd
 from datetime import datetime, tzinfo
 from typing import Any
 
@@ -13,53 +14,97 @@ import msgspec
 
 from cronpoll.config import advice, callbacks
 from cronpoll.config.registry import NO_END, Daemon, Problem, Registry, Task, ignored_default, read
+from cronpoll.config.trust import Distrust, untrusted
 
 
-def check(file: str, now: datetime, host: tzinfo) -> Registry:
+class Rules(msgspec.Struct, frozen=True):
+    """How strict to be. `imports`: import the callbacks. `distrustful`: as root must be about who wrote the code.
+    `here`: the file is to be used by this very process, which may or may not become another user.
+    """
+
+    imports: bool = True
+    distrustful: bool = False
+    here: bool = False
+
+
+def check(file: str, now: datetime, host: tzinfo, rules: Rules = Rules()) -> Registry:  # noqa: B008  frozen
     """Read and examine a file. A file that cannot be read at all is a problem like any other."""
     try:
         with open(file, "rb") as opened:
             content = opened.read()
     except OSError as error:
         return _unreadable(Problem(file, 1, 1, f"cannot be read: {error.strerror or error}"))
+    return check_content(content, file, now, host, rules)
+
+
+def check_content(content: bytes, file: str, now: datetime, host: tzinfo, rules: Rules) -> Registry:
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
         return _unreadable(Problem(file, line, column, "not valid UTF-8"))
-    return examine(read(text, file), now, host)
+    return examine(read(text, file), now, host, rules)
 
 
 def _unreadable(problem: Problem) -> Registry:
     return Registry(problem.file, Daemon(), (), (problem,))
 
 
-def examine(registry: Registry, now: datetime, host: tzinfo) -> Registry:
+def call_of(task: Task) -> callbacks.Call:
+    assert task.callback is not None
+    return callbacks.Call(task.callback, len(task.args), tuple(task.kwargs))
+
+
+def examine(registry: Registry, now: datetime, host: tzinfo, rules: Rules) -> Registry:
     """Add what the text alone cannot tell. Tasks that turn out unusable are taken out, isolation is settled."""
-    base = os.path.dirname(os.path.abspath(registry.file))
-    path = [os.path.normpath(os.path.join(base, entry)) for entry in registry.daemon.python_path]
-    targets = [task.callback for task in registry.tasks if task.callback is not None]
-    answers = callbacks.examine(targets, path) if targets else {}
+    problems = [problem for task in registry.tasks if (problem := _user_problem(task, registry.file, rules))]
+    if not rules.imports:
+        return registry.with_problems([*problems, *advice.clock_changes(registry, now, host)])
+    path = registry.python_path
+    denied = [found for entry in path if rules.distrustful and (found := untrusted(entry))]
+    if denied:
+        texts = [f"python_path: will not be used by root: {distrust}" for distrust in denied]
+        problems += [Problem(registry.file, 1, 1, text) for text in texts]
+        return msgspec.structs.replace(registry, tasks=(), denied=tuple(denied)).with_problems(problems)
+    calls = [call_of(task) for task in registry.tasks if task.callback is not None]
+    answers = callbacks.examine(calls, path, distrustful=rules.distrustful) if calls else {}
     tasks: list[Task] = []
-    problems: list[Problem] = []
     ignored: dict[str, list[str]] = {}
     for task in registry.tasks:
         if task.callback is None:
             tasks.append(task)
             continue
-        answer = answers[task.callback]
+        answer = answers[call_of(task)]
         if "problem" in answer:
-            found = f"callback {task.callback!r}: {answer['problem']}"
-            problems.append(Problem(registry.file, *task.places["callback"], found, task.name))
+            text = f"callback {task.callback!r}: {answer['problem']}"
+            problems.append(Problem(registry.file, *task.places["callback"], text, task.name))
+            if "denied" in answer:
+                denied.append(Distrust(*answer["denied"]))
         else:
             settled = _settled(task, answer["async"], registry.file, problems, ignored)
             if settled is not None:
                 tasks.append(settled)
     for key, names in ignored.items():
         problems.append(ignored_default(registry.file, registry.defaults_at[key], key, NO_END, names))
-    examined = msgspec.structs.replace(registry, tasks=tuple(tasks))
+    examined = msgspec.structs.replace(registry, tasks=tuple(tasks), denied=tuple(dict.fromkeys(denied)))
     return examined.with_problems([*problems, *advice.clock_changes(examined, now, host)])
+
+
+def _user_problem(task: Task, file: str, rules: Rules) -> Problem | None:
+    """Why this process cannot run the task as its user. Where the file is only looked at, it is worth a warning."""
+    if task.user is None:
+        return None
+    try:
+        uid = pwd.getpwnam(task.user).pw_uid
+    except KeyError:
+        found = f"user: there is no user {task.user!r} on this machine"
+    else:
+        if os.geteuid() in (0, uid):
+            return None
+        found = f"user: only root may become {task.user!r}; start cronpolld as root, or leave the key out"
+    place = task.places.get("user", task.place)
+    return Problem(file, *place, found, task.name, "error" if rules.here else "warning")
 
 
 def _settled(

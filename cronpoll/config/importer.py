@@ -8,34 +8,77 @@ process dies or hangs, which callback it was. Whatever the imported code prints 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import sys
+from importlib.machinery import PathFinder
 from typing import Any
 
+from cronpoll.config.trust import Distrust, untrusted
 
-def resolve(target: str) -> Any:
-    """The object that `package.module:name.attribute` names. Whatever importing it raises is raised."""
+
+class DistrustedError(Exception):
+    """Somebody else than root could have written the code."""
+
+    def __init__(self, distrust: Distrust) -> None:
+        super().__init__(str(distrust))
+        self.distrust = distrust
+
+
+def resolve(target: str, *, distrustful: bool = False) -> Any:
+    """The object that `package.module:name.attribute` names. Whatever importing it raises is raised.
+
+    `distrustful`: each file on the way is looked at before it is executed.
+    """
     module_name, _, attributes = target.partition(":")
+    if distrustful:
+        path = None
+        parts = module_name.split(".")
+        for depth in range(1, len(parts) + 1):
+            prefix = ".".join(parts[:depth])
+            spec = PathFinder.find_spec(prefix, path)
+            if spec is not None and spec.has_location and spec.origin is not None:
+                distrust = untrusted(spec.origin)
+                if distrust is not None:
+                    raise DistrustedError(distrust)
+            path = getattr(importlib.import_module(prefix), "__path__", None)
     found: Any = importlib.import_module(module_name)
     for attribute in attributes.split("."):
         found = getattr(found, attribute)
     return found
 
 
-def examine(target: str) -> dict[str, Any]:
+def examine(target: str, positional: int, names: list[str], *, distrustful: bool) -> dict[str, Any]:
     """What there is to say about a callback: usable and how, or why not."""
     from cronpoll.core.registrations import is_async
 
     try:
-        found = resolve(target)
+        found = resolve(target, distrustful=distrustful)
+    except DistrustedError as error:
+        return {"problem": f"will not be imported by root: {error}", "denied": list(error.distrust)}
     except SystemExit as error:
         return {"problem": f"importing it ends the program (SystemExit: {error})"}
     except BaseException as error:  # the module's own code: it may raise anything
         return {"problem": _cause(target, error)}
     if not callable(found):
         return {"problem": f"found {type(found).__name__}, expected something that can be called"}
-    return {"async": is_async(found)}
+    problem = _misfit(found, positional, names)
+    return {"problem": problem} if problem else {"async": is_async(found)}
+
+
+def _misfit(found: Any, positional: int, names: list[str]) -> str | None:
+    """Why it cannot be called with so many arguments and such keywords, or None if it can or if nobody can tell."""
+    try:
+        signature = inspect.signature(found)
+    except BaseException:  # builtins without one, or objects that answer such questions with an exception of their own
+        return None
+    try:
+        signature.bind(*range(positional), **dict.fromkeys(names))
+    except TypeError as error:
+        given = f"args has {positional} and kwargs {', '.join(names) or 'nothing'}"
+        return f"cannot be called as it is registered: {error} ({given})"
+    return None
 
 
 def _cause(target: str, error: BaseException) -> str:
@@ -63,9 +106,10 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
-    for index, target in request["targets"]:
+    for index, (target, positional, names) in request["calls"]:
         os.write(answers, json.dumps({"begin": index}).encode() + b"\n")
-        os.write(answers, json.dumps({"done": index, **examine(target)}).encode() + b"\n")
+        answer = examine(target, positional, names, distrustful=request["distrustful"])
+        os.write(answers, json.dumps({"done": index, **answer}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ process (`callbacks`).
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
+import os
 import re
 import tomllib
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from cronpoll.config.places import Path, Place, Places
+from cronpoll.config.trust import Distrust
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import InvalidCronExpressionError, abbreviate
 from cronpoll.core.model import DELAY_LIMIT, MAX_CONCURRENT, NAME_LIMIT
@@ -27,6 +31,8 @@ T = TypeVar("T")
 Isolation = Literal["loop", "thread", "process"]
 
 STOP_TIMEOUT: Final = timedelta(seconds=60)
+RETRY_DELAY: Final = timedelta(minutes=5)
+"""Of a task that says nothing about retries: soon enough to help, not so soon that a broken task is all a machine does."""
 
 
 class Problem(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,7 +75,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     cwd: str | None = None
     user: str | None = None
-    retry_delay: timedelta = timedelta(0)
+    retry_delay: timedelta = RETRY_DELAY
     retry_backoff: float = 1.0
     max_retry_delay: timedelta | None = None
     max_attempts: int | None = None
@@ -81,21 +87,42 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: str = "restart"
     concurrency: str = "queue"
     isolation: Isolation | None = None
+    suspend: bool = False
     description: str = ""
+
+    def fingerprint(self) -> str:
+        """A digest of what the task does. Its parts can be secrets, so nothing of them may be written down."""
+        parts = (self.callback, self.command, self.args, self.kwargs, self.env, self.cwd, self.user, self.isolation)
+        written = json.dumps(
+            parts, sort_keys=True, default=repr
+        )  # repr: dates and times, which TOML has and JSON has not
+        return hashlib.sha256(written.encode()).hexdigest()[:32]
 
 
 class Registry(msgspec.Struct, frozen=True):
-    """A file as it was read. With an error among the problems, daemon and tasks are what could be made of the rest."""
+    """A file as it was read. With an error among the problems, daemon and tasks are what could be made of the rest.
+
+    `denied`: what was not imported because of who could have written it; each is among the problems, too.
+    """
 
     file: str
     daemon: Daemon
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
     defaults_at: dict[str, Place] = {}
+    denied: tuple[Distrust, ...] = ()
 
     def with_problems(self, more: list[Problem]) -> Registry:
         problems = sorted([*self.problems, *more], key=lambda problem: (problem.line, problem.column))
         return msgspec.structs.replace(self, problems=tuple(problems))
+
+    def resolved(self, path: str) -> str:
+        """A path of the file as an absolute one: relative ones start where the file is."""
+        return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(self.file)), path))
+
+    @property
+    def python_path(self) -> list[str]:
+        return [self.resolved(entry) for entry in self.daemon.python_path]
 
     @property
     def errors(self) -> list[Problem]:
@@ -304,6 +331,7 @@ _TASK: Final[dict[str, Callable[[Any], Any]]] = {
     "timeout": _positive,
     "timezone": _zone,
     "isolation": _choice("loop", "thread", "process"),
+    "suspend": _flag,
     "description": _description,
     **{key: _choice(*choices) for key, choices in CHOICES.items()},
 }
@@ -331,8 +359,8 @@ class _Reader:
         defaults = self._options(self._table("defaults"), ("defaults",), None)
         tasks = self._tasks(defaults)
         if not self._data.get("task") and not daemon.allow_empty and not self._problems:
-            text = "there is no task in it; unless [daemon] allow_empty = true, a running daemon does not change over to it"
-            self._complain(Place(1, 1), text, None, "warning")
+            text = "there is no task in it (is it truncated?); if that is meant, say [daemon] allow_empty = true"
+            self._complain(Place(1, 1), text, None)
         self._say_what_was_ignored()
         defaults_at = {key: self._places.key(("defaults", key)) for key in self._table("defaults")}
         return Registry(self._file, daemon, tuple(tasks), (), defaults_at).with_problems(self._problems)

@@ -159,6 +159,15 @@ class ManualStartRefusedError(CronpollError):
         )
 
 
+class SuspensionRefusedError(CronpollError):
+    """A suspension, or the end of one, that cannot be had: the task is unknown, or nothing can be written now."""
+
+    def __init__(self, task_name: str, verb: str, reason: str) -> None:
+        super().__init__(
+            f"Cannot {verb} task '{abbreviate(task_name)}' now: {reason}", taskName=task_name, reason=reason
+        )
+
+
 # -- persisted state ---------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from cronpoll.core.model import DEFAULT_OPTIONS, Instant, Options, TaskConfig, Trigger
+from cronpoll.core.model import DEFAULT_OPTIONS, ChildProcess, Instant, Options, TaskConfig, Trigger
 
 DEBUG: Final = 10
 INFO: Final = 20
@@ -104,6 +104,8 @@ class TaskRunCompleted(Event, frozen=True, gc=False):
 
 
 class TaskRunFailed(Event, frozen=True, gc=False):
+    """`output`: the last lines that the run's process printed."""
+
     level = WARNING
     journaled = True
     task_name: str
@@ -113,6 +115,7 @@ class TaskRunFailed(Event, frozen=True, gc=False):
     error: str
     error_type: str
     next_retry_at: Instant | None = None
+    output: tuple[str, ...] = ()
 
 
 class TaskRunReplaced(Event, frozen=True, gc=False):
@@ -193,6 +196,81 @@ class TaskBaseReset(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
     settled_until: Instant
+
+
+class TaskSuspended(Event, frozen=True, gc=False):
+    """From now on nothing of the task starts but by hand. `by`: the operator's command, or the registry file."""
+
+    journaled = True
+    task_name: str
+    by: Literal["command", "file"]
+
+
+class TaskResumed(Event, frozen=True, gc=False):
+    """The suspension was lifted. What was due meanwhile, first to last, is settled without a start; so are retries.
+
+    If the other of the two, command and file, still suspends the task, nothing of this holds yet.
+    """
+
+    journaled = True
+    task_name: str
+    by: Literal["command", "file"]
+    first_passed: Instant | None = None
+    last_passed: Instant | None = None
+    count: int = 0
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+class TaskProcessStarted(Event, frozen=True, gc=False):
+    """The child process of a run: by this it is recognized should it outlive the daemon."""
+
+    level = DEBUG
+    journaled = True
+    task_name: str
+    run_id: str
+    process: ChildProcess
+
+
+class TaskOutput(Event, frozen=True, gc=False):
+    """A line that a child process printed."""
+
+    task_name: str
+    run_id: str
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+class TaskOutputDropped(Event, frozen=True, gc=False):
+    """The process printed more, or faster, than the log takes. `lines` of it are not in the log."""
+
+    level = WARNING
+    task_name: str
+    run_id: str
+    lines: int
+    bytes: int
+
+
+class TaskSurvivorFound(Event, frozen=True, gc=False):
+    """A process of a run that died with an earlier daemon is still alive. Nothing of its task starts before it is gone."""
+
+    level = WARNING
+    task_name: str
+    run_id: str
+    pid: int
+    command: str
+    plan: Literal["end", "wait"]
+
+
+class TaskSurvivorsGone(Event, frozen=True, gc=False):
+    """Nothing of the earlier runs is left; the task may start again. `killed`: how many of them did not heed SIGTERM."""
+
+    level = WARNING
+    journaled = True
+    task_name: str
+    count: int
+    killed: int
 
 
 # -- registrations -----------------------------------------------------------------------------------------------------
@@ -345,6 +423,67 @@ class JournalCompactionFailed(Event, frozen=True):
 
     level = WARNING
     error: str
+
+
+# -- the daemon ----------------------------------------------------------------------------------------------------------
+
+
+class DaemonStarted(Event, frozen=True):
+    pid: int
+    version: str
+    config: str
+    state_directory: str
+
+
+class DaemonStopped(Event, frozen=True):
+    reason: str
+
+
+class ConfigAccepted(Event, frozen=True):
+    """The registry file, or a changed version of it, is in force. `digest`: SHA-256 of its content."""
+
+    file: str
+    tasks: int
+    digest: str
+    warnings: tuple[str, ...] = ()
+
+
+class ConfigRejected(Event, frozen=True):
+    """The registry file cannot be used as it is now. What was in force stays; each version is told once."""
+
+    level = ERROR
+    file: str
+    reason: str
+    problems: tuple[str, ...] = ()
+
+
+class AccessDenied(Event, frozen=True):
+    """Somebody who must not could change what runs here, or tried to reach the control socket."""
+
+    level = ERROR
+    path: str
+    reason: str
+
+
+class ModuleEdited(Event, frozen=True):
+    """The file of a module with callbacks is another than the one that was imported. A restart picks it up."""
+
+    level = WARNING
+    module: str
+    file: str
+    advice: str
+
+
+class LoopBlocked(Event, frozen=True):
+    """Something runs on the event loop without giving it back: nothing else is started or watched meanwhile.
+
+    `task_name`: whose coroutine it is, if it is one's; `where`: the innermost lines of code, file and number.
+    """
+
+    level = ERROR
+    task_name: str | None
+    blocked_ms: float
+    where: str
 
 
 def _catalogue() -> dict[str, type[Event]]:

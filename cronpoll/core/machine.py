@@ -23,6 +23,9 @@ from cronpoll.core.zones import EARLIEST, LATEST
 
 Table = dict[tuple[str, str], str]
 
+REMAINS_LIMIT: Final = 100
+"""Runs of one task whose children may be left over: as many as can have been open at once, within reason."""
+
 SCHEDULER: Final[Table] = {
     ("uninitialized", "initialize() called"): "initializing",
     ("stopped", "initialize() called"): "initializing",
@@ -110,8 +113,8 @@ def _added(book: Book, event: e.TaskAdded) -> None:
     if earlier is None:
         book.tasks[event.task_name] = TaskState(event.task_name, config, event.at, base)
         return
-    # The name was here before. It is new in every respect but two: a run still open occupies it, and an instant that was
-    # settled once is not settled again.
+    # The name was here before. It is new in every respect but three: a run still open, or what is left of one, occupies
+    # it; an instant that was settled once is not settled again; and what an operator suspended stays suspended.
     book.tasks[event.task_name] = TaskState(
         event.task_name,
         config,
@@ -119,6 +122,8 @@ def _added(book: Book, event: e.TaskAdded) -> None:
         max(base, earlier.base),
         served_until=earlier.served_until,
         last_start=earlier.last_start,
+        suspended=earlier.suspended,
+        remains=earlier.remains,
         runs=tuple(replace(run, detached=True) for run in earlier.runs),
     )
 
@@ -161,6 +166,7 @@ def _orphaned(task: TaskState, event: e.TaskOrphaned) -> None:
     if task.runs:
         # Runs are open only if nobody closed them: the process died. An orderly stop closes every run it cuts off.
         task.deaths += 1
+    task.remains = _remains(task, task.runs)
     task.runs = ()
 
 
@@ -172,6 +178,7 @@ def _started(task: TaskState, event: e.TaskRunStarted) -> None:
     at = event.actual_time
     manual = event.trigger == "manual"
     task.runs = (*task.runs, OpenRun(event.run_id, at, manual))
+    task.remains = ()  # or nothing would have been started
     task.last_attempt_at = at
     if manual:
         return
@@ -233,8 +240,38 @@ def _replaced(task: TaskState, event: e.TaskRunReplaced) -> None:
 
 def _interrupted(task: TaskState, event: e.TaskRunInterrupted) -> None:
     run = _close(task, event.run_id)
-    if run is not None and obliges(task, run) and task.config.options.interrupted == "restart":
+    if run is None:
+        return
+    task.remains = _remains(task, (run,))
+    if obliges(task, run) and task.config.options.interrupted == "restart":
         task.interrupted = True
+
+
+def _remains(task: TaskState, more: tuple[OpenRun, ...]) -> tuple[OpenRun, ...]:
+    return (*task.remains, *more)[-REMAINS_LIMIT:]
+
+
+def _process_started(task: TaskState, event: e.TaskProcessStarted) -> None:
+    task.runs = tuple(replace(run, process=event.process) if run.run_id == event.run_id else run for run in task.runs)
+
+
+def _survivors_gone(task: TaskState, _: e.TaskSurvivorsGone) -> None:
+    task.remains = ()
+
+
+def _suspended(task: TaskState, event: e.TaskSuspended) -> None:
+    if event.by == "command":
+        task.suspended = True
+
+
+def _resumed(task: TaskState, event: e.TaskResumed) -> None:
+    if event.by == "command":
+        task.suspended = False
+    if task.is_suspended:
+        return
+    task.base = max(task.base, event.at)
+    task.retry_at = task.owed_at = None
+    task.interrupted = False
 
 
 def _preempted(task: TaskState, _: e.TaskRetryPreempted) -> None:
@@ -304,4 +341,8 @@ _OF_TASK: Final[dict[type[e.Event], Callable[[TaskState, Any], None]]] = {
     e.TaskMissed: _missed,
     e.TaskSkipped: _skipped,
     e.TaskBaseReset: _base_reset,
+    e.TaskSuspended: _suspended,
+    e.TaskResumed: _resumed,
+    e.TaskProcessStarted: _process_started,
+    e.TaskSurvivorsGone: _survivors_gone,
 }

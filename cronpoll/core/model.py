@@ -60,6 +60,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     retry_backoff: float = 1.0
     max_retry_delay_ms: float | None = None
     max_attempts: int | None = None
+    suspend: bool = False
+    fingerprint: str = ""
     description: str = ""
 
 
@@ -86,7 +88,9 @@ class Registration(msgspec.Struct, frozen=True):
     becomes of a minute that is due while the task still runs. `interrupted`: whether a run that died with the process is
     started again. `on_change`: whether a changed schedule or retry delay clears the task's timestamps. The n-th retry
     waits retry_delay * retry_backoff**(n-1), at most `max_retry_delay`; after `max_attempts` the next minute is awaited.
-    `timeout` ends a coroutine, which is a failure; a changed one holds from the next run on. `description` is for people.
+    `timeout` ends a coroutine, which is a failure; a changed one holds from the next run on. `suspend`: nothing starts while
+    it is set, and nothing is made up for afterwards. `fingerprint` stands for what the callback does, where that is known
+    (a command and its arguments, as a digest): another one is a changed task. `description` is for people.
     """
 
     name: str
@@ -103,7 +107,17 @@ class Registration(msgspec.Struct, frozen=True):
     retry_backoff: float = 1.0
     max_retry_delay: timedelta | None = None
     max_attempts: int | None = None
+    suspend: bool = False
+    fingerprint: str = ""
     description: str = ""
+
+
+class ChildProcess(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A process, so that it can be recognized later: pids are used again, a pid with its start time in one boot is not."""
+
+    pid: int
+    started: float
+    boot_id: str
 
 
 class OpenRun(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -113,6 +127,7 @@ class OpenRun(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     started_at: Instant
     manual: bool = False
     detached: bool = False
+    process: ChildProcess | None = None
 
 
 class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
@@ -122,7 +137,9 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     registered, save that the minute of the registration itself stays open (the boot rule). `served_until` is the latest
     start by the wall clock, kept apart: it is the guard against a second start that outlives edits, `on_change = "reset"`,
     and clocks set back, after which the last start (`last_start`) may lie before earlier ones. `retry_after_ms` is the
-    delay that a pending retry was given: it is fixed when the run ends, whatever is edited later.
+    delay that a pending retry was given: it is fixed when the run ends, whatever is edited later. `suspended` is the
+    operator's doing; the registration can suspend the task, too. `remains` are runs that ended with their process, or by
+    being given up: children of theirs may still be alive, and nothing may start before they are gone.
     """
 
     task_name: str
@@ -147,6 +164,12 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     newest_run: str | None = None
     deaths: int = 0
     quarantined_until: Instant | None = None
+    suspended: bool = False
+    remains: tuple[OpenRun, ...] = ()
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.suspended or self.config.options.suspend
 
     @property
     def activity(self) -> Literal["running", "awaiting-retry", "awaiting-run"]:

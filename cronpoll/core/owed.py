@@ -1,7 +1,7 @@
 """Is a start owed, why, and when must we look again: the one place where that is decided.
 
 Per task name, given its state and the latest due instant of its schedule, a start is owed when the task is registered, is
-not running, is not in quarantine, and
+not running, is neither suspended nor in quarantine, and
 
     due          the latest due instant is later than `base`
     interrupted  it was running when an earlier instance died (or was cut off by a stop), and has not started since
@@ -81,12 +81,12 @@ def owed(
     waiting_since: datetime | None = None,
 ) -> Verdict:
     """Judge one task. `retry_due` and `quarantine_end` are on the elapsed clock; `waiting_since` if it waits for a slot."""
-    if not task.registered:
+    options = task.config.options
+    if not task.registered or task.suspended or options.suspend:
         return _NOTHING
     if quarantine_end is not None and elapsed < quarantine_end:
         return Verdict(Action.NOTHING, again=quarantine_end)
     due = latest_due if latest_due is not None and latest_due > task.base else None
-    options = task.config.options
 
     if task.runs:
         if due is None or options.concurrency == "queue":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core.machine import same_schedule
@@ -17,6 +17,7 @@ from cronpoll.core.model import Book, TaskConfig, TaskState
 from cronpoll.core.owed import clock_was_wrong, owed_under, quarantine_delay
 
 LatestDue = Callable[[TaskConfig, datetime], datetime | None]
+Resumed = Callable[[TaskState, datetime, Literal["command", "file"]], e.TaskResumed]
 
 _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
@@ -34,11 +35,12 @@ def reconcile(
     wanted: Sequence[tuple[str, TaskConfig]],
     now: datetime,
     latest_due: LatestDue,
+    resumed: Resumed,
     *,
     after_restart: bool,
     waiting: Mapping[str, datetime] = _NOBODY,
 ) -> Outcome:
-    """Compare `wanted` with the book.
+    """Compare `wanted` with the book. `resumed` makes the record of a suspension that ends.
 
     `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a slot, and since when.
     """
@@ -63,18 +65,24 @@ def reconcile(
             )
             if known is not None and clock_was_wrong(known, now):
                 events.append(e.TaskBaseReset(now, name, known.base))
+            if config.options.suspend:
+                events.append(e.TaskSuspended(now, name, "file"))
             continue
         if known.config == config:
             preserved.append(name)
         else:
             overridden += 1
             events.append(_override(known, config, now, latest_due, waiting.get(name)))
+            if config.options.suspend and not known.config.options.suspend:
+                events.append(e.TaskSuspended(now, name, "file"))
         if after_restart:
             died_running = any(not run.detached for run in known.runs)
             if died_running or known.interrupted:
                 events.append(e.TaskOrphaned(now, name, known.last_attempt_at, identifier, "interrupted"))
             if died_running:
                 events += _quarantine(known, config, now)
+        if known.config.options.suspend and not config.options.suspend:
+            events.append(resumed(known, now, "file"))  # behind what it drops
         if clock_was_wrong(known, now):
             events.append(e.TaskBaseReset(now, name, known.base))
     return Outcome(events, added, preserved, overridden, orphaned)

@@ -43,6 +43,7 @@ from cronpoll.core.model import (
 )
 
 _NOTHING: Final = timedelta(0)
+_NO_BACKOFF: Final = DEFAULT_OPTIONS.retry_backoff  # the very object: what is the default is left out on paper
 CHOICES: Final = {
     "repeated_hour": get_args(RepeatedHour),
     "on_change": get_args(OnChange),
@@ -192,6 +193,14 @@ def _check_options(given: Registration) -> None:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= ATTEMPTS_LIMIT
     ):
         raise bad("max_attempts", attempts, f"expected a whole number from 1 to {ATTEMPTS_LIMIT}")
+    if not isinstance(given.suspend, bool):
+        raise bad("suspend", given.suspend, "expected True or False")
+    if (
+        not isinstance(given.fingerprint, str)
+        or len(given.fingerprint) > NAME_LIMIT
+        or not _encodable(given.fingerprint)
+    ):
+        raise bad("fingerprint", "", f"expected valid Unicode text of at most {NAME_LIMIT} characters")
     text = given.description
     if not isinstance(text, str) or len(text) > DESCRIPTION_LIMIT or not _encodable(text):
         raise bad("description", "", f"expected valid Unicode text of at most {DESCRIPTION_LIMIT} characters")
@@ -241,9 +250,11 @@ def options_of(registration: Registration) -> Options:
         interrupted=r.interrupted,
         concurrency=r.concurrency,
         timeout_ms=None if r.timeout is None else milliseconds(r.timeout),
-        retry_backoff=float(r.retry_backoff),
+        retry_backoff=_NO_BACKOFF if r.retry_backoff == _NO_BACKOFF else float(r.retry_backoff),
         max_retry_delay_ms=None if r.max_retry_delay is None else milliseconds(r.max_retry_delay),
         max_attempts=r.max_attempts,
+        suspend=r.suspend,
+        fingerprint=r.fingerprint,
         description=r.description,
     )
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core import machine
@@ -35,8 +35,9 @@ from cronpoll.core.errors import (
     ScheduleTaskError,
     StopSchedulerError,
     StoreWriteError,
+    SuspensionRefusedError,
 )
-from cronpoll.core.model import MINUTE, Book, Registration
+from cronpoll.core.model import MINUTE, Book, Registration, TaskState
 from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant
 from cronpoll.core.reconcile import Outcome, reconcile
 from cronpoll.core.zones import EPOCH, floor_minute
@@ -45,13 +46,14 @@ from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.observe import Observer
 from cronpoll.runtime.roster import Entry, Roster
-from cronpoll.runtime.runs import Run, ThreadPerCall, describe, kind_of, perform
+from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, describe, kind_of, perform
+from cronpoll.runtime.survivors import GRACE_SECONDS, Processes, Survivors
 from cronpoll.store.journal import Store
 
 STEP_SECONDS: Final = 5.0
 """Steps of the wall clock and unexpected pauses above this are reported."""
-STOP_GRACE_SECONDS: Final = 5.0
-"""How long a cancelled coroutine may take to end before a stop goes on without it."""
+STOP_GRACE_SECONDS: Final = GRACE_SECONDS + 5.0
+"""How long a cancelled coroutine may take to end before a stop goes on without it: enough to end a process in order."""
 MISSED_COUNT_LIMIT: Final = 100
 """Missed minutes are counted up to here; ten years of them are not worth a second of anybody's time."""
 
@@ -63,14 +65,27 @@ class Change(NamedTuple):
     done: asyncio.Future[Outcome]
 
 
+class Order(NamedTuple):
+    """What somebody wants by hand, answered through its future: with the run's id, or with the state it led to."""
+
+    verb: Literal["start", "suspend", "resume"]
+    name: str
+    answer: asyncio.Future[str]
+
+    def refuse(self, reason: str) -> None:
+        name, verb = self.name, self.verb
+        error = ManualStartRefusedError(name, reason) if verb == "start" else SuspensionRefusedError(name, verb, reason)
+        _refuse(self.answer, error)
+
+
 class Decisions:
     """What one cycle has decided and not yet made durable.
 
-    events: in order. starts, replace, manual: what to do when they are durable. look_again: names to judge once more then.
+    events: in order. starts, replace, orders: what to do when they are durable. look_again: names to judge once more then.
     names, waited: who was judged, and who of them had waited for a slot, to be put back if they cannot be made durable.
     """
 
-    __slots__ = ("events", "look_again", "manual", "names", "replace", "starts", "waited")
+    __slots__ = ("events", "look_again", "names", "orders", "replace", "starts", "waited")
 
     def __init__(self) -> None:
         self.events: list[e.Event] = []
@@ -78,7 +93,7 @@ class Decisions:
         self.waited: dict[str, datetime] = {}
         self.starts: list[Run] = []
         self.replace: list[str] = []
-        self.manual: list[tuple[Run, asyncio.Future[str]]] = []
+        self.orders: list[tuple[Order, str]] = []
         self.names: dict[str, None] = {}
 
 
@@ -92,6 +107,7 @@ class Engine:
         observer: Observer,
         host_zone: ZoneSource,
         max_concurrent: int | None,
+        processes: Processes | None = None,
     ) -> None:
         self._clock = clock
         self._observer = observer
@@ -111,12 +127,17 @@ class Engine:
         self._look: dict[str, None] = {}
         self._ended: list[Run] = []
         self._changes: list[Change] = []
-        self._manual: list[tuple[str, asyncio.Future[str]]] = []
+        self._orders: list[Order] = []
+        self._notes: list[e.Event] = []
+        self._tell_once = self._tell  # one bound method for all runs
+        self._survivors = None if processes is None else Survivors(processes, clock, self._tell, self._look_at)
+        self._held: dict[str, None] = {} if self._survivors is None else self._survivors.held
 
         self._stop_requested = False
         self._may_end = False
         self._stop_timeout: float | None = None
         self._stop_deadline: float | None = None
+        self._cutting = False
         self._stop_error: BaseException | None = None
         self._polling = "inactive"
         self._loop_task: asyncio.Task[None] | None = None
@@ -145,6 +166,8 @@ class Engine:
         except BaseException:
             await self._ledger.close()
             raise
+        if self._survivors is not None:
+            self._survivors.begin(self.book)
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         return outcome
 
@@ -159,19 +182,35 @@ class Engine:
 
     async def run_now(self, name: str) -> str:
         """Start a task by hand: an event of its own that settles nothing. The run's id, or `ManualStartRefusedError`."""
+        return await self._order("start", name)
+
+    async def suspend(self, name: str) -> str:
+        """Let nothing of a task start until `resume`, over restarts and edits. Or `SuspensionRefusedError`."""
+        return await self._order("suspend", name)
+
+    async def resume(self, name: str) -> str:
+        """Lift a suspension: from the next due minute on. The state it led to: the file may suspend the task, too."""
+        return await self._order("resume", name)
+
+    async def _order(self, verb: Literal["start", "suspend", "resume"], name: str) -> str:
         self._must_be_alive()
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._manual.append((name, answer))
+        self._orders.append(Order(verb, name, answer))
         self._waker.wake()
         return await answer
 
     def halt(self, timeout: float | None) -> None:
         """From now on nothing is started. What runs has `timeout` seconds before it is cut off; None: as long as it takes.
 
-        Changes of the registrations are still served: the store stays open until `finish`.
+        Changes of the registrations are still served: the store stays open until `finish`. A second call may shorten the
+        time to none.
         """
         self._stop_requested = True
         self._stop_timeout = timeout
+        if timeout == 0 and not self._cutting:
+            self._stop_deadline = None
+        if self._survivors is not None:
+            self._survivors.stop()
         self._waker.wake()
 
     async def finish(self) -> None:
@@ -189,6 +228,23 @@ class Engine:
 
     def owns(self, run: Run) -> bool:
         return run.run_id in self._runs
+
+    async def failed(self) -> BaseException | None:
+        """Wait for the end of the loop. What it ended of, if not in order."""
+        assert self._loop_task is not None
+        await asyncio.wait([self._loop_task])
+        return self._stop_error
+
+    def next_due(self) -> datetime | None:
+        """The next due instant of any task."""
+        return self._agenda.next_due()
+
+    def running(self) -> int:
+        return len(self._runs)
+
+    def held(self) -> list[str]:
+        """Tasks of which nothing starts before processes of earlier runs are gone."""
+        return list(self._held)
 
     @property
     def book(self) -> Book:
@@ -222,12 +278,16 @@ class Engine:
 
     def _work_left(self) -> bool:
         """Whether there is something to do before the next wait."""
-        return bool(self._ended or self._changes or self._manual or (self._look and not self._ledger.degraded))
+        waiting = self._ended or self._changes or self._orders or self._notes
+        return bool(waiting or (self._look and not self._ledger.degraded))
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         self._level = self._observer.level
         self._watch_clock(now, elapsed)
+        notes, self._notes = self._notes, []
+        for note in notes:
+            self._ledger.record(note)
         ended, self._ended = self._ended, []
         for run in ended:
             self._record_end(run)
@@ -248,7 +308,7 @@ class Engine:
             evaluated = self._decide(decisions, now, elapsed)
             executed = await self._carry_out(decisions)
         else:
-            self._refuse_manual("state cannot be written at the moment")
+            self._refuse_orders("state cannot be written at the moment")
         if polled is not None:
             self._end_poll(polled, evaluated, executed, elapsed)
         await self._ledger.compact(busy=bool(self._ended or self._runs))
@@ -288,7 +348,19 @@ class Engine:
         # Set forward, instants may have been passed without the agenda having named them; look at everybody once.
         self._look.update(dict.fromkeys(self._entries))
 
-    # -- runs that ended -------------------------------------------------------------------------------------------------
+    # -- runs ------------------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: e.Event) -> None:
+        """Something happened in or around a run: it is told now, or with the next cycle if it has to be written down."""
+        if event.journaled:
+            self._notes.append(event)
+            self._waker.wake()
+        else:
+            self._emit(event)
+
+    def _look_at(self, name: str) -> None:
+        self._look[name] = None
+        self._waker.wake()
 
     def _report(self, run: Run) -> None:
         run.ended_at, run.ended_elapsed = self._clock.wall(), self._clock.monotonic()
@@ -316,9 +388,11 @@ class Engine:
             elif error is not None:
                 text, kind = describe(error), kind_of(error)
             retry_at = self._retry_at(run, at)
+            known = isinstance(error, RunFailedError)
+            output = error.output if isinstance(error, RunFailedError) else ()
             self._ledger.record(
-                e.TaskRunFailed(at, name, duration, run.run_id, False, text, kind, retry_at),
-                error if run.cut is None else None,
+                e.TaskRunFailed(at, name, duration, run.run_id, False, text, kind, retry_at, output),
+                None if known or run.cut is not None else error,
             )
             if retry_at is not None and entry is not None:
                 entry.retry_due = elapsed + (retry_at - at).total_seconds()
@@ -366,7 +440,9 @@ class Engine:
         now = self._clock.wall()
         roster, book = self._roster, self.book
         wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
-        outcome = reconcile(book, wanted, now, roster.latest_due, after_restart=after_restart, waiting=self._waiting)
+        outcome = reconcile(
+            book, wanted, now, roster.latest_due, self._resumed, after_restart=after_restart, waiting=self._waiting
+        )
         batch = preface + outcome.events
         if batch:
             try:
@@ -417,7 +493,7 @@ class Engine:
     def _decide(self, decisions: Decisions, now: datetime, elapsed: float) -> int:
         """Judge every task that needs a look, longest waiting first. Returns how many were looked at."""
         if self._stop_requested:
-            self._refuse_manual("the scheduler is stopping")
+            self._refuse_orders("the scheduler is stopping")
             return 0
         looks, self._look = self._look, {}
         decisions.names.update(looks)
@@ -430,8 +506,9 @@ class Engine:
             free -= self._judge(name, decisions, now, elapsed, free)
         for name in looks:
             free -= self._judge(name, decisions, now, elapsed, free)
-        for name, answer in self._take_manual():
-            self._judge_manual(name, answer, decisions, now, elapsed)
+        orders, self._orders = self._orders, []
+        for order in orders:
+            self._judge_order(order, decisions, now, elapsed)
         return len(looks)
 
     def _free_slots(self) -> int:
@@ -440,7 +517,7 @@ class Engine:
     def _judge(self, name: str, decisions: Decisions, now: datetime, elapsed: float, free: int) -> int:
         """One task: note down what follows. Returns the number of slots taken, 1 or 0."""
         entry = self._entries.get(name)
-        if entry is None:
+        if entry is None or name in self._held:  # a held one is looked at when it is free
             self._waiting.pop(name, None)
             return 0
         state, group = entry.state, entry.group
@@ -501,7 +578,8 @@ class Engine:
 
     def _new_run(self, entry: Entry, now: datetime, elapsed: float) -> Run:
         run_id = f"{self._instance}-{next(self._run_numbers)}"
-        return Run(entry.state.task_name, run_id, entry.callback, entry.is_async, now, elapsed, entry.timeout)
+        callback, is_async = entry.callback, entry.is_async
+        return Run(entry.state.task_name, run_id, callback, is_async, now, elapsed, self._tell_once, entry.timeout)
 
     def _missed(self, entry: Entry, last: datetime, now: datetime, run_id: str | None, why_not: str) -> e.TaskMissed:
         """The record of the due minutes in (base, last] that get no start of their own."""
@@ -516,25 +594,45 @@ class Engine:
             reason = "the scheduler was late: suspended, held up, or waiting for a slot"
         return e.TaskMissed(now, state.task_name, first, last, number, reason + why_not, run_id)
 
-    def _take_manual(self) -> list[tuple[str, asyncio.Future[str]]]:
-        manual, self._manual = self._manual, []
-        return manual
-
-    def _judge_manual(
-        self, name: str, answer: asyncio.Future[str], decisions: Decisions, now: datetime, elapsed: float
-    ) -> None:
+    def _judge_order(self, order: Order, decisions: Decisions, now: datetime, elapsed: float) -> None:
+        name = order.name
         entry = self._entries.get(name)
         if entry is None:
-            _refuse(answer, ManualStartRefusedError(name, "no task of this name is registered"))
+            order.refuse("no task of this name is registered")
+        elif order.verb == "start":
+            self._start_by_hand(order, entry, decisions, now, elapsed)
+        elif order.verb == "suspend":
+            if not entry.state.suspended:
+                decisions.events.append(e.TaskSuspended(now, name, "command"))
+            decisions.orders.append((order, "suspended"))
+        else:
+            if entry.state.suspended:
+                decisions.events.append(self._resumed(entry.state, now, "command"))
+                decisions.look_again.append(name)
+            by_file = entry.state.config.options.suspend
+            decisions.orders.append((order, "still suspended by the file" if by_file else "resumed"))
+
+    def _start_by_hand(self, order: Order, entry: Entry, decisions: Decisions, now: datetime, elapsed: float) -> None:
+        name = order.name
+        if name in self._held:
+            order.refuse("processes of an earlier run of it are still alive")
             return
         if entry.state.runs or any(run.task_name == name for run in decisions.starts):
-            _refuse(answer, ManualStartRefusedError(name, "it is running already"))
+            order.refuse("it is running already")
             return
         run = self._new_run(entry, now, elapsed)
         run.manual = True
         decisions.events.append(e.TaskRunStarted(now, name, now, now, run.run_id, "manual"))
         decisions.starts.append(run)
-        decisions.manual.append((run, answer))
+        decisions.orders.append((order, run.run_id))
+
+    def _resumed(self, state: TaskState, now: datetime, by: Literal["command", "file"]) -> e.TaskResumed:
+        """The record of a suspension that ends, with what was due meanwhile: all of it is settled without a start."""
+        other = state.config.options.suspend if by == "command" else state.suspended
+        passed = None if other else self._roster.passed(state.config, state.base, now, MISSED_COUNT_LIMIT)
+        if passed is None:
+            return e.TaskResumed(now, state.task_name, by)
+        return e.TaskResumed(now, state.task_name, by, *passed)
 
     async def _carry_out(self, decisions: Decisions) -> int:
         """Make the decisions durable, then act on them. Returns how many runs were started."""
@@ -544,15 +642,18 @@ class Engine:
             # Nothing of it has happened. All that was looked at is looked at again when the store can be written to.
             self._look.update(decisions.names)
             self._waiting = {**decisions.waited, **self._waiting}
-            for run, answer in decisions.manual:
-                _refuse(answer, ManualStartRefusedError(run.task_name, describe(error)))
+            for order, _ in decisions.orders:
+                order.refuse(describe(error))
             return 0
         for event in decisions.events:
             if event.level >= self._level:
                 self._emit(event)
-        for run, answer in decisions.manual:
-            if not answer.done():
-                answer.set_result(run.run_id)
+        for order, answer in decisions.orders:
+            if order.verb == "resume":
+                entry = self._entries[order.name]
+                entry.retry_due = entry.retry_due if entry.state.retry_at is not None else None
+            if not order.answer.done():
+                order.answer.set_result(answer)
         for name in decisions.replace:
             for run in self._runs_of(name):
                 run.end("replaced")
@@ -628,6 +729,7 @@ class Engine:
             return
         coroutines = [run for run in self._runs.values() if run.is_async and run.task is not None]
         if coroutines and any(run.cut is None for run in coroutines):
+            self._cutting = True
             for run in coroutines:
                 run.end("stop")
             self._stop_deadline = elapsed + STOP_GRACE_SECONDS
@@ -657,14 +759,15 @@ class Engine:
 
     def _refuse_requests(self, error: BaseException | None) -> None:
         refusal = "the scheduler is stopping" if error is None else f"the scheduler failed: {describe(error)}"
-        self._refuse_manual(refusal)
+        self._refuse_orders(refusal)
         for change in self._changes:
             _refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
         self._changes.clear()
 
-    def _refuse_manual(self, reason: str) -> None:
-        for name, answer in self._take_manual():
-            _refuse(answer, ManualStartRefusedError(name, reason))
+    def _refuse_orders(self, reason: str) -> None:
+        orders, self._orders = self._orders, []
+        for order in orders:
+            order.refuse(reason)
 
     def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
         if event.level >= self._level:

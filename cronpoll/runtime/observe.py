@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final, Protocol, TextIO
 
 import msgspec
@@ -101,12 +103,39 @@ class StreamLog:
             structlog.WriteLogger(stream), processors=[renderer], wrapper_class=structlog.BoundLogger
         )
 
+    def handler(self, clock: Callable[[], datetime]) -> logging.Handler:
+        """A handler for the standard library's logging: what callbacks and libraries log, on the same stream."""
+        return _ToStream(self._logger, clock)
+
     def __call__(self, event: Event, error: BaseException | None = None) -> None:
         fields = fields_of(event)
         if error is not None:
             fields["exception"] = _traceback_of(error)
         # `msg` and not `info`: the level is a field of its own, and structlog adds nothing.
         self._logger.msg(fields.pop("event"), **fields)
+
+
+class _ToStream(logging.Handler):
+    """Records of the standard library's logging as lines of a `StreamLog`. `event` is always "LogMessage"."""
+
+    def __init__(self, logger: Any, clock: Callable[[], datetime]) -> None:
+        super().__init__()
+        self._logger = logger
+        self._clock = clock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            fields: dict[str, Any] = {
+                "level": record.levelname.lower(),
+                "at": self._clock().isoformat().replace("+00:00", "Z"),
+                "logger": record.name,
+                "message": _bounded(record.getMessage()),
+            }
+            if record.exc_info and record.exc_info[1] is not None:
+                fields["exception"] = _traceback_of(record.exc_info[1])
+            self._logger.msg("LogMessage", **fields)
+        except BaseException:  # as the standard library does: a log line that cannot be written is no reason to stop
+            self.handleError(record)
 
 
 def fields_of(event: Event) -> dict[str, Any]:
@@ -126,4 +155,8 @@ def _traceback_of(error: BaseException) -> str:
         text = "".join(traceback.format_exception(error))
     except BaseException as broken:  # an exception whose own __str__ raises must not take the log down with it
         text = f"{type(error).__name__} (its traceback cannot be rendered: {type(broken).__name__})"
+    return _bounded(text)
+
+
+def _bounded(text: str) -> str:
     return text[:TRACEBACK_LIMIT].encode(errors="backslashreplace").decode()

@@ -65,6 +65,17 @@ class Roster:
         except InvalidCronExpressionError:  # written by a version with another idea of the language: it owes nothing
             return None
 
+    def passed(
+        self, config: TaskConfig, since: datetime, now: datetime, limit: int
+    ) -> tuple[datetime, datetime, int] | None:
+        """The due instants of a config in (since, now]: the first, the last, and how many, counted up to a limit."""
+        last = self.latest_due(config, now)
+        if last is None or last <= since:
+            return None
+        group = Group(self._schedule_of(config), now)
+        first = group.schedule.next_after(since) or last
+        return first, last, group.count(first, last, limit)
+
     def _schedule_of(self, config: TaskConfig) -> Schedule:
         fold = config.options.repeated_hour
         key = (config.cron_expression, config.zone, fold)

@@ -18,12 +18,23 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import msgspec
 
 from cronpoll.core.errors import abbreviate
+from cronpoll.core.events import Event
 from cronpoll.core.model import ERROR_LIMIT, Callback
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Cut = Literal["timeout", "replaced", "stop"]
+Tell = Callable[[Event], None]
+
+
+class RunFailedError(Exception):
+    """A failure that its text says all about: a traceback of ours would only be noise. `output`: the last lines printed."""
+
+    def __init__(self, kind: str, text: str, output: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.output = output
 
 
 class ThreadPerCall(Executor):
@@ -38,14 +49,19 @@ class ThreadPerCall(Executor):
 
         def work() -> None:
             future.set_running_or_notify_cancel()
-            future.set_result(fn(*args, **kwargs))
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # whoever waits gets it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
 
         threading.Thread(target=work, name="cronpoll-run", daemon=True).start()
         return future
 
 
 class Run(msgspec.Struct, gc=False, eq=False):
-    """One invocation. `cut` says that, and why, it was ended from outside.
+    """One invocation. `cut` says that, and why, it was ended from outside; through `tell` it reports what happens in it.
 
     Out of the garbage collector's sight, because a hundred thousand of them can begin in one second. The cycle through
     `task` is broken when the run has ended.
@@ -57,6 +73,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     is_async: bool
     started_at: datetime
     started_elapsed: float
+    tell: Tell
     timeout: float | None = None
     manual: bool = False
     cut: Cut | None = None
@@ -117,6 +134,8 @@ async def _in_thread(callback: Callback, threads: Executor) -> tuple[BaseExcepti
 
 def describe(error: BaseException) -> str:
     """An exception as one bounded text that is valid Unicode, whatever its own `__str__` does."""
+    if isinstance(error, RunFailedError):
+        return _valid(abbreviate(str(error), ERROR_LIMIT))
     try:
         text = str(error)
     except BaseException as broken:  # its `__str__` is the callback's code, too, and may raise anything
@@ -126,7 +145,8 @@ def describe(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    return _valid(abbreviate(type(error).__name__, ERROR_LIMIT))
+    kind = error.kind if isinstance(error, RunFailedError) else type(error).__name__
+    return _valid(abbreviate(kind, ERROR_LIMIT))
 
 
 def _valid(text: str) -> str:

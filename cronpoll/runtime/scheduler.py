@@ -21,6 +21,8 @@ from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.hostzone import zone_source
 from cronpoll.runtime.observe import Guarded, Observer, StandardLog
 from cronpoll.runtime.runs import current_run, describe
+from cronpoll.runtime.survivors import Processes
+from cronpoll.runtime.whereabouts import default_state_directory
 from cronpoll.store.journal import Journal, Store
 
 
@@ -36,6 +38,8 @@ class Scheduler:
     stop_timeout    how long `stop` waits for running callbacks before it cuts them off. None: as long as they take.
     max_concurrent  how many runs may be in progress; None: any number.
     log             an `Observer` that takes every event. Default: the standard logger "cronpoll".
+    processes       where children that outlived an earlier instance are looked for. Default: nowhere; callbacks of the
+                    library have none.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Scheduler:
         stop_timeout: timedelta | None = None,
         max_concurrent: int | None = MAX_CONCURRENT,
         log: Observer | None = None,
+        processes: Processes | None = None,
     ) -> None:
         if reinitialize not in ("apply", "reject"):
             raise ValueError(f'reinitialize must be "apply" or "reject", not {reinitialize!r}')
@@ -61,6 +66,7 @@ class Scheduler:
         self._reject = reinitialize == "reject"
         self._stop_timeout = None if stop_timeout is None else stop_timeout.total_seconds()
         self._max_concurrent = max_concurrent
+        self._processes = processes
         self._observer: Observer = Guarded(log if log is not None else StandardLog())
         self._state = "uninitialized"
         self._engine: Engine | None = None
@@ -105,7 +111,7 @@ class Scheduler:
             total = len(registrations) if isinstance(registrations, list | tuple) else 0
             self._emit(e.SchedulerInitializationStarted(self._clock.wall(), total))
             accepted = checked(registrations)
-            engine = Engine(self._store, self._clock, self._observer, self._zone, self._max_concurrent)
+            engine = Engine(self._store, self._clock, self._observer, self._zone, self._max_concurrent, self._processes)
             outcome = await engine.start(accepted)
         except BaseException as error:
             self._enter("initialization failed")
@@ -167,12 +173,6 @@ class Scheduler:
             self._observer(event)
 
 
-def default_state_directory() -> str:
-    """$STATE_DIRECTORY (systemd sets it; the first if several), else the user's state directory."""
-    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if given:
-        return given
-    base = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.expanduser("~/.local/state")
-    return os.path.join(base, "cronpoll")
+def engine_of(scheduler: Scheduler) -> Engine | None:
+    """The engine of a running scheduler, for the daemon: what is asked by hand goes there. No part of the public face."""
+    return scheduler._engine  # noqa: SLF001

@@ -10,7 +10,10 @@ import fcntl
 import os
 import stat
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
+
+_CLOCK_SLACK_SECONDS: Final = 2.0
+"""The times of processes and of files come from clocks that differ by a little."""
 
 
 class Disk(Protocol):
@@ -108,10 +111,15 @@ class OsDisk:
         return handle
 
     def lock_holder(self, path: str) -> int | None:
+        """The pid in the lock file, if there is such a process, and was when it was written; nothing is guessed."""
+        import psutil
+
         try:
-            return int(self.read(path, 32))
-        except (OSError, ValueError):
+            pid = int(self.read(path, 32))
+            begun, locked = psutil.Process(pid).create_time(), os.stat(path).st_mtime
+        except (OSError, ValueError, psutil.Error):
             return None
+        return pid if begun <= locked + _CLOCK_SLACK_SECONDS else None
 
     def entropy(self, count: int) -> bytes:
         return os.urandom(count)

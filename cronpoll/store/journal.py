@@ -4,6 +4,8 @@
     0000000007.journal      the current segment: highest number. Snapshot, then everything since.
     0000000006.journal ...  earlier segments: the history, kept for the retention time
     0000000008.journal.tmp  a segment in the making; removed at the next start if the process died over it
+    control, control.sock   the daemon's: where it can be reached
+    last-good.toml          the daemon's: the registry file that was accepted last
     aside/                  bytes that were cut off or could not be understood; never read again by the program
 
 Append: one write and one fsync per batch. What `append` has returned for is durable.
@@ -57,7 +59,7 @@ _BUSY_FACTOR: Final = 4
 
 _SUFFIX: Final = ".journal"
 _SEGMENT: Final = re.compile(r"[0-9]{10}\.journal")
-_OURS: Final = re.compile(r"lock|aside|[0-9]{10}\.journal(\.tmp)?")
+_OURS: Final = re.compile(r"lock|aside|[0-9]{10}\.journal(\.tmp)?|control(\.sock|\.tmp)?|last-good\.toml(\.tmp)?")
 _UNFINISHED: Final = re.compile(r"[0-9]{10}\.journal\.tmp")
 _T = TypeVar("_T")
 

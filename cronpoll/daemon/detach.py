@@ -1,0 +1,94 @@
+"""Into the background, the old way: for hosts without an init system that supervises. python-daemon does the detaching.
+
+Whoever typed the command learns how it went: the foreground process waits until the daemon is up, or has failed, and ends
+with the corresponding code. The pid file is locked for as long as the daemon lives, so a stale one is recognized.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import click
+
+
+class PidFile:
+    """The pid of the daemon in a file: written when entered, removed when left."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def __enter__(self) -> Self:
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode(errors="replace").strip()
+            os.close(handle)
+            raise FileExistsError(0, f"is held by process {holder or '?'}", self._path) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        self._handle = handle
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            with suppress(OSError):
+                os.unlink(self._path)
+            os.close(self._handle)
+            self._handle = None
+
+
+def detached(pid_file: str, serve: Callable[[Callable[[], None]], int]) -> int:
+    """Run `serve` in the background. In the foreground: the code with which to end, once it is known how it went.
+
+    `serve` is given a function to call when it is up.
+    """
+    import daemon
+
+    hearing, telling = os.pipe()
+    first = os.fork()
+    if first:
+        os.close(telling)
+        with open(hearing, "rb") as pipe:
+            said = pipe.read()
+        if said == b"ready":
+            return 0
+        code, _, text = said.decode(errors="replace").partition(" ")
+        if text:
+            click.echo(f"cronpolld: {text}", err=True)
+        return int(code) if code.isdecimal() else 1
+    os.close(hearing)
+    exit_code = 1
+    try:
+        context = daemon.DaemonContext(
+            pidfile=PidFile(pid_file),
+            umask=0o077,
+            working_directory="/",
+            files_preserve=[telling],
+            detach_process=True,
+            prevent_core=False,  # children would inherit it
+            signal_map={},  # the same
+        )
+        with context:
+            exit_code = serve(lambda: _say(telling, "ready"))
+    except OSError as error:
+        _say(telling, f"1 {error.filename or pid_file}: {error.strerror or error}")
+    except daemon.daemon.DaemonError as error:
+        _say(telling, f"1 cannot detach: {error}")
+    _say(telling, f"{exit_code} it did not start; the log file says why" if exit_code else "0")
+    sys.exit(exit_code)
+
+
+def _say(descriptor: int, text: str) -> None:
+    with suppress(OSError):  # nobody listens any more: it was up already
+        os.write(descriptor, text.encode())
+        os.close(descriptor)

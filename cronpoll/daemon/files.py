@@ -1,0 +1,58 @@
+"""Small files that the daemon writes: replaced as a whole, or reopened on demand."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Put a file in place, durably: a reader finds the old one or the new one."""
+    temporary = path + ".tmp"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(handle, view) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(temporary, path)
+
+
+class LogStream:
+    """Where the log goes: a descriptor, or a file that can be opened anew after it was moved away. A line is one write."""
+
+    def __init__(self, path: str | None, descriptor: int = 2) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._descriptor = descriptor if path is None else self._opened(path)
+
+    @staticmethod
+    def _opened(path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def reopen(self) -> None:
+        """Go on in a new file of the same name. If it cannot be opened, the old one is kept."""
+        if self._path is None:
+            return
+        fresh = self._opened(self._path)
+        with self._lock:
+            old, self._descriptor = self._descriptor, fresh
+        os.close(old)
+
+    def write(self, text: str) -> int:
+        data = memoryview(text.encode(errors="backslashreplace"))
+        with self._lock:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""

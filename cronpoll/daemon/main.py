@@ -1,0 +1,94 @@
+"""`cronpolld`: the command line of the daemon, and its detachment from a terminal where no init system does it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from cronpoll import __version__
+from cronpoll.daemon.files import LogStream
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: cronpolld --config tasks.toml --state-dir ./state",
+)
+@click.option("--config", "-c", required=True, metavar="FILE", help="The registry file.")
+@click.option("--state-dir", metavar="DIR", help="Where state is kept; before [daemon] state_dir and $STATE_DIRECTORY.")
+@click.option("--last-good", is_flag=True, help="If FILE is wrong at start, start from the last accepted copy of it.")
+@click.option("--trust-files", is_flag=True, help="As root: do not refuse files that others could have written.")
+@click.option("--log-level", type=click.Choice(list(_LEVELS)), default="info", show_default=True, help="Least level.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "json", "text"]),
+    default="auto",
+    show_default=True,
+    help="auto: text on a terminal, else JSON.",
+)
+@click.option("--log-file", metavar="FILE", help="Log there and not to stderr; reopened on SIGUSR1.")
+@click.option("--detach", is_flag=True, help="Go to the background once started; needs --pid-file and --log-file.")
+@click.option("--pid-file", metavar="FILE", help="With --detach: where to write the process id.")
+@click.version_option(__version__, prog_name="cronpolld")
+def main(**options: Any) -> None:
+    """Run the tasks of a registry file.
+
+    The file is followed: a changed version is taken over when it is right, else what is in force stays. SIGHUP reloads,
+    SIGTERM and SIGINT stop (once: wait for running tasks up to stop_timeout; twice: do not wait), SIGUSR1 reopens the log.
+
+    Exit codes: 0 stopped in order, 1 it could not start or failed, 2 called wrongly, 78 the registry file is wrong.
+    """
+    if options["detach"] and not (options["pid_file"] and options["log_file"]):
+        raise click.UsageError("--detach needs --pid-file and --log-file")
+    if options["pid_file"] and not options["detach"]:
+        raise click.UsageError("--pid-file is for --detach; an init system knows the process by itself")
+    for name in ("config", "state_dir", "log_file", "pid_file"):
+        if options[name]:
+            options[name] = os.path.abspath(options[name])
+    if options["detach"]:
+        from cronpoll.daemon.detach import detached
+
+        sys.exit(detached(options["pid_file"], lambda started: _serve(options, started)))
+    sys.exit(_serve(options))
+
+
+def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -> int:
+    from cronpoll.daemon.notify import Notifier
+    from cronpoll.daemon.service import FAILED, Service, Settings
+    from cronpoll.runtime.clock import SystemClock
+    from cronpoll.runtime.observe import Guarded, StreamLog
+
+    _plain_signals()
+    try:
+        stream = LogStream(options["log_file"])
+    except OSError as error:
+        click.echo(f"cronpolld: {options['log_file']}: {error.strerror}", err=True)
+        return FAILED
+    style = options["log_format"]
+    as_json = style == "json" or (style == "auto" and not stream.isatty())
+    clock = SystemClock()
+    lines = StreamLog(stream, json=as_json, level=_LEVELS[options["log_level"]])  # type: ignore[arg-type]
+    logging.basicConfig(handlers=[lines.handler(clock.wall)], level=lines.level, force=True)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    settings = Settings(options["config"], options["state_dir"], options["last_good"], options["trust_files"])
+
+    async def life() -> int:
+        return await Service(settings, clock, Guarded(lines), stream, Notifier(started)).run()
+
+    return asyncio.run(life())
+
+
+def _plain_signals() -> None:
+    """Undo what whoever started us had ignored or blocked: children inherit it."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])

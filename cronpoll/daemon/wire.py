@@ -1,0 +1,99 @@
+"""The control socket: where it is, how it is bound and reached, and what goes over it.
+
+One request per connection: a line of JSON, `{"verb": "run", "task": "backup"}`; one answer, `{"ok": true, ...}` or
+`{"ok": false, "error": "..."}`. The socket is in $RUNTIME_DIRECTORY or in the state directory, mode 0600, and whoever calls
+has to be the daemon's user or root. The file `control` in the state directory says where it is.
+
+Nothing here needs asyncio: commands use it, and they are to be quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+PATH_LIMIT: Final = 107
+"""Bytes in the address of a Unix socket; a longer path is reached through a descriptor of its directory."""
+MESSAGE_LIMIT: Final = 1_048_576
+POINTER: Final = "control"
+SOCKET: Final = "control.sock"
+ANSWER_SECONDS: Final = 30.0
+
+
+class UnreachableError(Exception):
+    """There is nobody at the socket. The text says what was tried."""
+
+
+def bind(path: str) -> socket.socket:
+    """A listening socket at `path`, for its owner alone. What was there is removed: whoever holds the lock may."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        with _address(path) as address:
+            listening.bind(address)
+        listening.listen(16)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(mask)
+    return listening
+
+
+@contextmanager
+def _address(path: str) -> Iterator[str]:
+    """The path, or a shorter name of the same file that holds while we are in here."""
+    if len(os.fsencode(path)) <= PATH_LIMIT:
+        yield path
+        return
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+    finally:
+        os.close(directory)
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Who is at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int(struct.unpack("3i", credentials)[1])
+
+
+def ask(state_directory: str, verb: str, seconds: float = ANSWER_SECONDS, **arguments: Any) -> dict[str, Any]:
+    """Ask the daemon of a state directory. `UnreachableError` if there is none."""
+    try:
+        with open(os.path.join(state_directory, POINTER)) as file:
+            path = file.read().strip()
+    except PermissionError as error:
+        raise UnreachableError(f"{error.filename}: permission denied; try as the user the daemon runs as") from error
+    except OSError as error:
+        raise UnreachableError(f"no daemon has been started with the state directory {state_directory}") from error
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _address(path) as address:
+            connection.settimeout(seconds)
+            connection.connect(address)
+            connection.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            received = b""
+            while not received.endswith(b"\n") and (more := connection.recv(65_536)):
+                received += more
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise UnreachableError(f"the daemon of {state_directory} is not running (nobody at {path})") from error
+    except PermissionError as error:
+        raise UnreachableError(f"{path}: permission denied; try as the user the daemon runs as") from error
+    except TimeoutError as error:
+        raise UnreachableError(f"the daemon at {path} does not answer within {seconds:g} s") from error
+    except OSError as error:
+        raise UnreachableError(f"{path}: {error.strerror or error}") from error
+    if not received:
+        raise UnreachableError(f"the daemon at {path} hung up without an answer")
+    answer: dict[str, Any] = json.loads(received)
+    return answer

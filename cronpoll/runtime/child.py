@@ -1,0 +1,51 @@
+"""The interpreter of one run with `isolation = "process"`: imports the callback, calls it, says how it went, ends.
+
+`python -P -m cronpoll.runtime.child REQUEST ANSWER`: two descriptors. The request comes pickled from the daemon that started
+us; the answer, if the callback raises, is a line of JSON. Whatever the callback does to this process happens to it alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable
+from typing import Any
+
+from cronpoll.config.importer import resolve
+
+
+async def _to_its_end(awaitable: Awaitable[Any]) -> None:
+    """As on the daemon's loop: asked to end, a coroutine is cancelled and may clean up."""
+    task = asyncio.ensure_future(awaitable)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await task
+
+
+def main() -> None:
+    reading, writing = map(int, sys.argv[1:3])
+    os.set_inheritable(writing, False)
+    with open(reading, "rb") as request:
+        target, args, kwargs, path = pickle.loads(request.read())  # noqa: S301  from the daemon itself
+    sys.path[:0] = path
+    sys.argv[1:] = [target]
+    try:
+        result = resolve(target)(*args, **kwargs)
+        if inspect.isawaitable(result):
+            asyncio.run(_to_its_end(result))
+    except BaseException as error:  # the callback's own code: whatever it raises is a failed run
+        traceback.print_exc()
+        from cronpoll.runtime.runs import describe, kind_of
+
+        os.write(writing, json.dumps({"kind": kind_of(error), "text": describe(error)}).encode())
+        sys.stderr.flush()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
