@@ -1,0 +1,174 @@
+"""A real cronpolld for tests: started as a process, heard through its log, waited for by what it says.
+
+Nothing here sleeps for a length of time and hopes. `wait_for` returns when an event has been logged, or fails with the whole
+log when it was not within a bound that is only there so that a broken test ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parent.parent
+PATIENCE_SECONDS = 60.0
+
+
+class Living:
+    """A cronpolld in a directory of its own: tasks.toml, state/, and its log as events."""
+
+    def __init__(self, directory: Path, tasks: str | None = None, *, state: Path | None = None) -> None:
+        self.directory = directory
+        self.config = directory / "tasks.toml"
+        self.state = state or directory / "state"
+        self.log: list[dict[str, Any]] = []
+        self.raw: list[str] = []
+        self.process: subprocess.Popen[str] | None = None
+        self._news = threading.Condition()
+        self._reader: threading.Thread | None = None
+        if tasks is not None:
+            self.write(tasks)
+
+    # -- before ---------------------------------------------------------------------------------------------------------
+
+    def write(self, tasks: str) -> None:
+        """Replace the registry file, as an editor does."""
+        temporary = self.config.with_suffix(".new")
+        temporary.write_text(tasks)
+        os.replace(temporary, self.config)
+
+    def module(self, name: str, source: str) -> None:
+        (self.directory / f"{name}.py").write_text(source)
+
+    # -- life -----------------------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        *arguments: str,
+        clock: str | None = None,
+        prefix: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+        **options: Any,
+    ) -> Living:
+        """Start it. `clock`: what libfaketime shall make of time, such as "@2026-11-01 01:58:30 x30"."""
+        command = [*prefix, sys.executable, "-m", "cronpoll.daemon", "--config", str(self.config)]
+        command += ["--state-dir", str(self.state), "--log-level", "debug", *arguments]
+        surroundings = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+        if clock is not None:
+            # A child that reset its clock would live in another time than its daemon.
+            surroundings["FAKETIME_DONT_RESET"] = "1"
+            command = ["faketime", "-f", clock, *command]
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=surroundings, cwd="/", **options
+        )
+        self._reader = threading.Thread(target=self._listen, args=(self.process,), daemon=True)
+        self._reader.start()
+        return self
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            with self._news:
+                self.raw.append(line)
+                try:
+                    self.log.append(json.loads(line))
+                except ValueError:
+                    self.log.append({"event": "NotJson", "text": line})
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def up(self, *arguments: str, **options: Any) -> Living:
+        """Start it and wait until it says that it has."""
+        mark = len(self.log)
+        self.start(*arguments, **options)
+        self.wait_for("DaemonStarted", since=mark)
+        return self
+
+    def wait_for(self, event: str, *, count: int = 1, since: int = 0, **fields: Any) -> dict[str, Any]:
+        """The `count`-th event of that name with these fields, once it has been logged."""
+
+        def found() -> list[dict[str, Any]]:
+            return self.events(event, since=since, **fields)
+
+        with self._news:
+            ended = not self._news.wait_for(
+                lambda: len(found()) >= count or not (self._reader and self._reader.is_alive()), PATIENCE_SECONDS
+            )
+            matching = found()
+        assert len(matching) >= count, (
+            f"{event} {fields} was not logged {count} times ({'too late' if ended else 'the daemon has ended'}):\n"
+            + "".join(self.raw)
+        )
+        return matching[count - 1]
+
+    def events(self, *names: str, since: int = 0, **fields: Any) -> list[dict[str, Any]]:
+        return [
+            event
+            for event in self.log[since:]
+            if event["event"] in names and all(event.get(key) == value for key, value in fields.items())
+        ]
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon itself, as it says: a prefix such as faketime may be its parent."""
+        return int(self.events("DaemonStarted")[-1]["pid"])
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def ended(self) -> int:
+        """Wait for its end. The exit code."""
+        assert self.process is not None
+        code = self.process.wait(PATIENCE_SECONDS)
+        assert self._reader is not None
+        self._reader.join(PATIENCE_SECONDS)
+        return code
+
+    def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.ended()
+
+    def kill(self) -> None:
+        """As a crash would: no warning, no last words."""
+        self.signal(signal.SIGKILL)
+        self.ended()
+
+    def command(self, *arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run the command `cronpoll` beside it."""
+        return subprocess.run(
+            [sys.executable, "-m", "cronpoll", *arguments],
+            capture_output=True,
+            text=True,
+            check=check,
+            timeout=PATIENCE_SECONDS,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            for pid in {self.process.pid, *(event["pid"] for event in self.events("DaemonStarted")[-1:])}:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.process.wait(PATIENCE_SECONDS)
+        if self._reader is not None:
+            self._reader.join(PATIENCE_SECONDS)
+        if self.process is not None:
+            for pipe in (self.process.stdout, self.process.stderr):
+                assert pipe is not None
+                pipe.close()
+
+
+def faketime_there() -> bool:
+    return shutil.which("faketime") is not None
