@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from cronpoll.cli.common import visible
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Problem, Registry
 from cronpoll.runtime.clock import SystemClock
@@ -36,7 +37,7 @@ def validate(files: tuple[str, ...], style: str, as_json: bool, no_import: bool,
             click.echo(_annotation(problem))
     else:
         for problem in problems:
-            click.echo(_visible(str(problem)))
+            click.echo(visible(str(problem)))
         for registry in registries:
             if not registry.problems or (not registry.errors and not strict):
                 number = len(registry.tasks)
@@ -63,11 +64,6 @@ def _report(registries: list[Registry], valid: bool) -> dict[str, object]:
     }
 
 
-def _visible(text: str) -> str:
-    """Text that stays on its line: characters that do not print are shown as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _annotation(problem: Problem) -> str:
     """A workflow command. Its data must not contain raw line feeds, nor colons and commas in properties."""
 
@@ -79,4 +75,4 @@ def _annotation(problem: Problem) -> str:
 
     whose = "" if problem.task is None else f'task "{problem.task}": '
     place = f"file={value(problem.file)},line={problem.line},col={problem.column}"
-    return f"::{problem.severity} {place}::{data(_visible(whose + problem.message))}"
+    return f"::{problem.severity} {place}::{data(visible(whose + problem.message))}"

@@ -97,6 +97,7 @@ class Service:
         self._told = ""
         self._in_force: Version | None = None
         self._failed_at: float | None = None
+        self._since = clock.wall()
         self._broken: BaseException | None = None
         self._helpers: list[asyncio.Task[Any]] = []
 
@@ -375,7 +376,9 @@ class Service:
 
     async def _handle_ping(self, _: dict[str, Any]) -> dict[str, Any]:
         engine = self._engine()
-        return {"pid": os.getpid(), "version": __version__, "degraded": engine.degraded, "held": engine.held()}
+        since = self._since.isoformat().replace("+00:00", "Z")
+        answer = {"pid": os.getpid(), "version": __version__, "since": since, "degraded": engine.degraded}
+        return {**answer, "held": engine.held()}
 
     async def _handle_run(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"runId": await self._engine().run_now(str(request["task"]))}

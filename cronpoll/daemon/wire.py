@@ -76,7 +76,7 @@ def ask(state_directory: str, verb: str, seconds: float = ANSWER_SECONDS, **argu
     except PermissionError as error:
         raise UnreachableError(f"{error.filename}: permission denied; try as the user the daemon runs as") from error
     except OSError as error:
-        raise UnreachableError(f"no daemon has been started with the state directory {state_directory}") from error
+        raise UnreachableError(f"no daemon is running with the state directory {state_directory}") from error
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _address(path) as address:
             connection.settimeout(seconds)

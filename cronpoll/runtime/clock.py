@@ -7,10 +7,12 @@ are measured on it.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 LONGEST_WAIT: Final = 60.0
 """After a step or a suspension things are looked at again within this time at the latest."""
@@ -38,6 +40,8 @@ class Waker:
 
     async def wait(self, seconds: float) -> None:
         if not self._called:
+            import asyncio  # here, so that a command that only asks what time it is need not load it
+
             loop = asyncio.get_running_loop()
             self._future = loop.create_future()
             timer = loop.call_later(max(seconds, 0.0), self._end)

@@ -97,10 +97,10 @@ class StreamLog:
     def __init__(self, stream: TextIO, *, json: bool, level: int = logging.INFO) -> None:
         import structlog
 
-        renderer: Any = structlog.processors.JSONRenderer() if json else _key_value_renderer()
+        processors: list[Any] = [_in_order, structlog.processors.JSONRenderer()] if json else [_key_value_renderer()]
         self.level = level
         self._logger = structlog.wrap_logger(
-            structlog.WriteLogger(stream), processors=[renderer], wrapper_class=structlog.BoundLogger
+            structlog.WriteLogger(stream), processors=processors, wrapper_class=structlog.BoundLogger
         )
 
     def handler(self, clock: Callable[[], datetime]) -> logging.Handler:
@@ -142,6 +142,12 @@ def fields_of(event: Event) -> dict[str, Any]:
     """The event as it appears on paper: its name, its level, its fields in camelCase, instants as RFC 3339."""
     fields = msgspec.to_builtins(event)
     return {"event": fields.pop("event"), "level": _LEVELS[event.level], **fields}
+
+
+def _in_order(_: Any, __: str, fields: Any) -> Any:
+    """When, how bad, and what come first: people read JSON lines, too."""
+    first = {key: fields.pop(key) for key in ("at", "level", "event") if key in fields}
+    return {**first, **fields}
 
 
 def _key_value_renderer() -> Any:

@@ -37,17 +37,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cronpoll.core import events as e
 from cronpoll.core.errors import (
-    JournalDamagedError,
-    JournalVersionError,
     StateDirectoryError,
     StateDirectoryLockedError,
     StoreWriteError,
-    TaskInvalidValueError,
-    TaskTryDeserializeError,
 )
-from cronpoll.core.machine import apply
 from cronpoll.core.model import Book
-from cronpoll.store import codec
+from cronpoll.store import codec, reading
 from cronpoll.store.disk import Disk, OsDisk
 
 RETENTION: Final = timedelta(days=90)
@@ -57,8 +52,6 @@ SEGMENT_BYTES: Final = 16 * 2**20
 _BUSY_FACTOR: Final = 4
 """While there is work to do, a segment may grow to this many times its size before compaction is put first."""
 
-_SUFFIX: Final = ".journal"
-_SEGMENT: Final = re.compile(r"[0-9]{10}\.journal")
 _OURS: Final = re.compile(r"lock|aside|[0-9]{10}\.journal(\.tmp)?|control(\.sock|\.tmp)?|last-good\.toml(\.tmp)?")
 _UNFINISHED: Final = re.compile(r"[0-9]{10}\.journal\.tmp")
 _T = TypeVar("_T")
@@ -161,21 +154,21 @@ class Journal:
         return os.path.join(self.directory, name)
 
     def _file(self, segment: int) -> str:
-        return self._path(f"{segment:010d}{_SUFFIX}")
+        return self._path(f"{segment:010d}{reading.SUFFIX}")
 
     def _open(self, now: datetime) -> Opened:
         disk = self._disk
         self.suspect, self._segment, self._sequence, self._created = False, 0, 0, {}
         try:
             disk.make_directory(self.directory)
-            self._lock = disk.lock(self._path("lock"))
+            self._lock = disk.lock(self._path(reading.LOCK))
             if self._lock is None:
-                raise StateDirectoryLockedError(self.directory, disk.lock_holder(self._path("lock")))
+                raise StateDirectoryLockedError(self.directory, disk.lock_holder(self._path(reading.LOCK)))
             names = disk.names(self.directory)
             if all(_OURS.fullmatch(name) for name in names):
                 # Not where there is anything else: somebody may have named a directory that is not only ours.
                 disk.close_to_others(self.directory)
-            segments = sorted(int(name[:10]) for name in names if _SEGMENT.fullmatch(name))
+            segments = sorted(int(name[:10]) for name in names if reading.SEGMENT.fullmatch(name))
             if segments:
                 # A process that died in a compaction may have left the newest name less durable than what we will add.
                 disk.fsync_directory(self.directory)
@@ -196,21 +189,9 @@ class Journal:
     def _read(self, segment: int, now: datetime) -> Opened:
         file = self._file(segment)
         data = self._disk.read(file)
-        version = codec.read_version(data)
-        if version is not None and version > codec.VERSION:
-            raise JournalVersionError(file, str(version), codec.VERSION)
-        head = codec.read_head(data)
-        if head is None or head.segment != segment:
-            raise JournalDamagedError(file, 0, "the first line is not that of a journal segment of this number")
-        frames, damage = codec.read_frames(data, head.length)
-        if damage is not None and not damage.torn:
-            raise JournalDamagedError(file, damage.offset, damage.reason)
-        if not frames:
-            # A segment is renamed into place with its snapshot complete. Without one it was not torn, it was damaged.
-            raise JournalDamagedError(file, head.length, "the snapshot at its beginning is not intact")
-        book, set_aside = self._fold(data, frames, file, now)
-        if book.scheduler_identifier != head.scheduler_identifier:
-            raise JournalDamagedError(file, 0, "the first line and the snapshot name different schedulers")
+        parsed = reading.parse(data, file, segment)
+        frames = parsed.frames
+        book, set_aside = reading.fold(data, parsed, file, now, self._keep_aside)
         self._segment, self._sequence = segment, frames[-1].sequence
         self._handle = self._disk.append_to(file)
         self._end, self._snapshot_end = frames[-1].end, frames[0].end
@@ -218,48 +199,9 @@ class Journal:
         if set_aside:
             self._compact_at = 0  # a record that was set aside is left behind, or every start would find it again
         findings = [event for event in set_aside if event is not None]
-        if damage is not None:
+        if parsed.torn:
             findings.insert(0, self._cut(file, data, now))
         return Opened(book, findings)
-
-    def _fold(
-        self, data: bytes, frames: list[codec.Frame], file: str, now: datetime
-    ) -> tuple[Book, list[e.Event | None]]:
-        """The state, and what was set aside on the way: None for a record that an earlier start has reported already."""
-        view = memoryview(data)
-        first = frames[0]
-        head, tasks = codec.decode_snapshot(view[first.payload_start : first.end], file)
-        book = Book(head.scheduler_identifier, head.instance_id, head.instance_open)
-        aside: list[e.TaskRecordSetAside] = []
-        reported: set[tuple[str | None, str, int]] = set()
-
-        def set_aside(line: bytes, error: TaskTryDeserializeError, frame: codec.Frame) -> None:
-            name = f"{os.path.basename(file)}-{frame.start}-{len(aside)}.record"
-            self._keep_aside(name, line)
-            kind = type(error).__name__
-            aside.append(e.TaskRecordSetAside(now, codec.name_in(line), error.message, kind, file, frame.start))
-            apply(book, aside[-1])
-
-        for task in tasks:
-            if isinstance(task, tuple):
-                set_aside(*task, first)
-            else:
-                book.tasks[task.task_name] = task
-        for frame in frames[1:]:
-            if frame.kind == "H":
-                continue
-            for event in codec.decode_events(view[frame.payload_start : frame.end]):
-                if isinstance(event, tuple):
-                    set_aside(*event, frame)
-                    continue
-                if isinstance(event, e.TaskRecordSetAside):
-                    reported.add((event.task_name, event.error, event.offset))
-                try:
-                    apply(book, event)
-                except (ArithmeticError, TypeError, ValueError) as impossible:  # times at the ends of the calendar
-                    line = codec.encode_events([event]).strip()
-                    set_aside(line, TaskInvalidValueError("at", line.decode(), str(impossible)), frame)
-        return book, [None if (event.task_name, event.error, event.offset) in reported else event for event in aside]
 
     def _cut(self, file: str, data: bytes, now: datetime) -> e.Event:
         """Cut the torn end off, having put it aside. A crash in between repeats both, to the same result."""

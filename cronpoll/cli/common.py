@@ -1,0 +1,81 @@
+"""What commands share: where the state is, how times and names are shown, how they end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Final, NoReturn, TypeVar
+
+import click
+
+from cronpoll.runtime.whereabouts import state_directory_to_look_at
+
+NO: Final = 1
+UNREACHABLE: Final = 3
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_place(command: F) -> F:
+    """The options that say which daemon is meant."""
+    command = click.option(
+        "--config", "-c", metavar="FILE", help="The registry file whose [daemon] state_dir is meant."
+    )(command)
+    return click.option(
+        "--state-dir",
+        metavar="DIR",
+        envvar="CRONPOLL_STATE_DIR",
+        help="The state directory. [default: as the daemon; for root /var/lib/cronpoll if there is one]",
+    )(command)
+
+
+def state_directory(state_dir: str | None, config: str | None) -> str:
+    """The state directory that is meant."""
+    if state_dir is not None:
+        return os.path.abspath(state_dir)
+    if config is not None:
+        try:
+            with open(config, "rb") as file:
+                given = tomllib.load(file).get("daemon", {}).get("state_dir")
+        except (OSError, ValueError, AttributeError) as error:
+            fail(f"{config}: {getattr(error, 'strerror', None) or error}", UNREACHABLE)
+        if isinstance(given, str):
+            return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(config)), given))
+    return os.path.abspath(state_directory_to_look_at())
+
+
+def fail(text: str, code: int) -> NoReturn:
+    click.echo(f"cronpoll: {visible(text)}", err=True)
+    sys.exit(code)
+
+
+def visible(text: str) -> str:
+    """Text that stays on its line: characters that do not print are shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def short_time(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
+    """A time for a narrow column: only as much of the date as is not today's."""
+    if moment is None:
+        return "-"
+    local, today = moment.astimezone(zone), now.astimezone(zone)
+    if local.date() == today.date():
+        return local.strftime("%H:%M:%S")
+    return local.strftime("%m-%d %H:%M" if local.year == today.year else "%Y-%m-%d")
+
+
+def span(duration: timedelta) -> str:
+    """A length of time in its two largest units."""
+    seconds = int(abs(duration.total_seconds()))
+    days, seconds = divmod(seconds, 86_400)
+    hours, seconds = divmod(seconds, 3_600)
+    minutes, seconds = divmod(seconds, 60)
+    parts = [
+        f"{number}{unit}" for number, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")) if number
+    ]
+    return " ".join(parts[:2]) or "0s"

@@ -1,0 +1,311 @@
+"""`cronpoll status`: every task and its times, the daemon and its health; from the journal, whether the daemon lives or not.
+
+Reads the state directory without its lock. Imports little: this is typed often, and asked by monitoring.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, tzinfo
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import click
+
+from cronpoll.cli.common import NO, UNREACHABLE, fail, short_time, span, state_directory, visible, with_place
+from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.errors import CronpollError
+from cronpoll.core.model import Book, TaskConfig, TaskState
+from cronpoll.core.zones import zone_of
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.hostzone import HostZone
+from cronpoll.store.reading import Holder, lock_holder, read_state
+
+_WATCH_SECONDS: Final = 2.0
+_BAD: Final = ("failing", "quarantined", "interrupted")
+_STYLES: Final = {
+    "failing": "red",
+    "quarantined": "red",
+    "interrupted": "red",
+    "running": "green",
+    "suspended": "yellow",
+}
+
+
+@click.command(epilog="Example: cronpoll status --failing")
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@with_place
+@click.option("--failing", is_flag=True, help="Only tasks whose last run failed, or that are kept from running.")
+@click.option("--check", is_flag=True, help="Exit with 1 if the daemon is not alive and well, or if a task is failing.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def status(
+    tasks: tuple[str, ...],
+    state_dir: str | None,
+    config: str | None,
+    failing: bool,
+    check: bool,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """Show the tasks with their last and next times, and whether the daemon is alive.
+
+    Works on the state directory of a living or a dead daemon. Times are those of this machine's zone.
+    """
+    directory = state_directory(state_dir, config)
+    if watch:
+        _watch(directory, tasks, failing)
+        return
+    report = _report_or_fail(directory, tasks, failing, as_json)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(_pretty(report))
+    else:
+        click.echo(_plain(report))
+    unknown = sorted({*tasks} - {task["task"] for task in report["tasks"]})
+    if unknown and not failing:
+        fail(f"no task of this name is known: {', '.join(unknown)}", NO)
+    if check and not report["well"]:
+        sys.exit(NO)
+
+
+def _report_or_fail(directory: str, tasks: tuple[str, ...], failing: bool, as_json: bool = False) -> dict[str, Any]:
+    now = SystemClock().wall()
+    try:
+        book = read_state(directory, now)
+        if book is None:
+            reason = f"{directory} holds no state of cronpoll; was another directory meant? (--state-dir, --config)"
+            raise UnreachableStateError(reason)
+    except (CronpollError, UnreachableStateError) as error:
+        if as_json:
+            click.echo(json.dumps({"well": False, "error": str(error)}))
+            sys.exit(UNREACHABLE)
+        fail(str(error), UNREACHABLE)
+    return report_of(book, lock_holder(directory), directory, now, tasks, failing)
+
+
+class UnreachableStateError(Exception):
+    """There is nothing to read."""
+
+
+# -- what there is to say ----------------------------------------------------------------------------------------------
+
+
+def report_of(
+    book: Book, holder: Holder, directory: str, now: datetime, tasks: tuple[str, ...] = (), failing: bool = False
+) -> dict[str, Any]:
+    """Everything as one value, which is what --json prints."""
+    daemon = _daemon(holder, directory)
+    every = [_task(task, now, holder.alive, daemon["held"]) for task in book.tasks.values() if task.registered]
+    shown = [task for task in every if (not tasks or task["task"] in tasks) and (not failing or task["state"] in _BAD)]
+    well = holder.alive and not daemon["degraded"] and not any(task["state"] in _BAD for task in every)
+    return {
+        "well": well,
+        "at": _text(now),
+        "stateDirectory": directory,
+        "daemon": daemon,
+        "total": len(every),
+        "tasks": shown,
+    }
+
+
+def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "alive": holder.alive,
+        "pid": holder.pid if holder.alive else None,
+        "since": None,
+        "memoryBytes": None,
+        "version": None,
+        "degraded": None,
+        "held": [],
+    }
+    if not holder.alive:
+        return found
+    from cronpoll.daemon import wire
+
+    try:
+        answer = wire.ask(directory, "ping", 2.0)
+    except (wire.UnreachableError, ValueError):  # a library's scheduler has no socket; a stuck daemon does not answer
+        answer = {"ok": False}
+    if answer["ok"]:
+        found.update({key: answer[key] for key in ("pid", "version", "degraded", "held", "since")})
+    if found["pid"] is not None:
+        import psutil
+
+        try:
+            found["memoryBytes"] = psutil.Process(found["pid"]).memory_info().rss
+        except psutil.Error:
+            pass
+    return found
+
+
+def _task(task: TaskState, now: datetime, alive: bool, held: list[str]) -> dict[str, Any]:
+    due = None if task.is_suspended else _next_due(task.config, now)
+    return {
+        "task": task.task_name,
+        "state": _state(task, now, alive, held),
+        "lastAttempt": _text(task.last_attempt_at),
+        "lastSuccess": _text(task.last_success_at),
+        "lastFailure": _text(task.last_failure_at),
+        "lastError": task.last_error,
+        "retryAt": None if task.is_suspended else _text(task.retry_at),
+        "nextRun": _text(due),
+        "runningSince": _text(min((run.started_at for run in task.runs), default=None)) if alive else None,
+        "suspendedBy": [by for by, yes in (("command", task.suspended), ("file", task.config.options.suspend)) if yes],
+        "quarantinedUntil": _text(task.quarantined_until),
+        "cron": task.config.cron_expression,
+        "zone": task.config.zone,
+        "description": task.config.options.description,
+    }
+
+
+def _state(task: TaskState, now: datetime, alive: bool, held: list[str]) -> str:
+    """One word, the most important first."""
+    if task.runs or task.interrupted:
+        if alive and task.runs:
+            return "running"
+        if not task.is_suspended and task.config.options.interrupted == "restart":
+            return "interrupted"
+    if task.task_name in held:
+        return "held"
+    if task.is_suspended:
+        return "suspended"
+    if task.quarantined_until is not None and task.quarantined_until > now:
+        return "quarantined"
+    if task.last_failure_at is not None and (
+        task.last_success_at is None or task.last_failure_at > task.last_success_at
+    ):
+        return "failing"
+    return "new" if task.last_attempt_at is None else "ok"
+
+
+def _next_due(config: TaskConfig, now: datetime) -> datetime | None:
+    return _cached_due(config.cron_expression, config.zone, config.options.repeated_hour == "first", now)
+
+
+@lru_cache(maxsize=65_536)
+def _cached_due(expression: str, zone: str, first_only: bool, now: datetime) -> datetime | None:
+    try:
+        return Schedule(parse(expression), zone_of(_zone(zone)), first_only).next_after(now)
+    except (CronpollError, LookupError, ValueError):  # written on a machine with other zones
+        return None
+
+
+@lru_cache(maxsize=1_024)
+def _zone(key: str) -> tzinfo:
+    host = HostZone()()
+    return host.tzinfo if key == host.key else ZoneInfo(key)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def _rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
+    now, zone = _moment(report["at"]), HostZone()().tzinfo
+    assert now is not None
+    rows: list[tuple[str, ...]] = []
+    for task in report["tasks"]:
+        following = _moment(task["nextRun"])
+        retry = _moment(task["retryAt"])
+        if retry is not None and (following is None or retry < following):
+            upcoming = f"{short_time(retry, now, zone)} retry"
+        elif following is not None:
+            upcoming = f"{short_time(following, now, zone)} in {span(following - now)}"
+        else:
+            upcoming = "-"
+        rows.append(
+            (
+                visible(task["task"]),
+                task["state"],
+                short_time(_moment(task["lastAttempt"]), now, zone),
+                short_time(_moment(task["lastSuccess"]), now, zone),
+                upcoming,
+                visible(task["lastError"] or "") if task["state"] in _BAD else "",
+            )
+        )
+    return rows
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+_HEADINGS: Final = ("TASK", "STATE", "LAST RUN", "LAST SUCCESS", "NEXT RUN")
+
+
+def _summary(report: dict[str, Any]) -> str:
+    daemon = report["daemon"]
+    if daemon["alive"]:
+        text = f"daemon alive, pid {daemon['pid'] or '?'}"
+        since, now = _moment(daemon["since"]), _moment(report["at"])
+        if since is not None and now is not None:
+            text += f", up {span(now - since)}"
+        if daemon["memoryBytes"] is not None:
+            text += f", {daemon['memoryBytes'] / 2**20:.0f} MiB"
+        if daemon["degraded"]:
+            text += ", DEGRADED: state cannot be written, nothing is started"
+    else:
+        text = "daemon NOT RUNNING"
+    shown, total = len(report["tasks"]), report["total"]
+    number = f"{total} {'task' if total == 1 else 'tasks'}" if shown == total else f"{shown} of {total} tasks"
+    return f"{text}; {number}; {visible(report['stateDirectory'])}"
+
+
+def _plain(report: dict[str, Any]) -> str:
+    """Columns without colour, for pipes."""
+    rows = _rows(report)
+    table = [_HEADINGS, *(row[:5] for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADINGS))]
+    lines = [_summary(report)]
+    for index, row in enumerate(table):
+        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        if index and rows[index - 1][5]:
+            lines.append(f"    {rows[index - 1][5]}")
+    return "\n".join(lines)
+
+
+def _pretty(report: dict[str, Any]) -> Any:
+    """The same as a table that fits the terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in _HEADINGS:
+        table.add_column(heading, overflow="fold" if heading == "TASK" else "ellipsis", no_wrap=heading != "TASK")
+    for name, state, attempt, success, following, error in _rows(report):
+        # Text and not str: in a str, rich would read markup into a name.
+        first = Text(name) if not error else Text(name).append(f"\n{error}", style="dim red")
+        table.add_row(first, Text(state, style=_STYLES.get(state, "")), attempt, success, following)
+    style = "" if report["daemon"]["alive"] and not report["daemon"]["degraded"] else "bold red"
+    return Group(Text(_summary(report), style=style), Text(), table)
+
+
+def _watch(directory: str, tasks: tuple[str, ...], failing: bool) -> None:
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    try:
+        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            while True:
+                report = _report_or_fail(directory, tasks, failing)
+                if console.is_terminal:
+                    live.update(_pretty(report), refresh=True)
+                else:
+                    click.echo(_plain(report) + "\n")
+                time.sleep(_WATCH_SECONDS)
+    except KeyboardInterrupt:
+        pass
