@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -21,6 +23,7 @@ from cronpoll.config import callbacks
 from cronpoll.config.check import Rules, check, examine
 from cronpoll.config.places import Places
 from cronpoll.config.registry import WrongError, duration, read
+from cronpoll.config.trust import untrusted
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
@@ -544,3 +547,149 @@ def test_a_file_without_any_task_is_told(tmp_path: Path) -> None:
     assert (problem.severity, problem.line) == ("error", 1)
     assert problem.message.startswith("there is no task in it")
     assert check(written(tmp_path, "[daemon]\nallow_empty = true\n"), NOW, UTC).problems == ()
+
+
+# -- what the daemon needs to know ---------------------------------------------------------------------------------------
+
+
+def test_without_imports_no_code_is_executed_and_all_else_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("open(__file__ + '.executed', 'w').close()\n")
+    good = '[daemon]\npython_path = ["."]\n[[task]]\nname = "a"\ncron = "* * * * *"\ncallback = "loud:absent"\n'
+    file = written(tmp_path, good)
+    result = CliRunner().invoke(main, ["validate", "--no-import", file])
+    assert (result.exit_code, result.output) == (0, f"{file}: 1 task, no errors\n")
+    bad = CliRunner().invoke(main, ["validate", "--no-import", written(tmp_path, good + "colour = 1\n")])
+    assert (bad.exit_code, 'unknown key "colour"' in bad.output) == (1, True)
+    assert not (tmp_path / "loud.py.executed").exists()
+    assert CliRunner().invoke(main, ["validate", written(tmp_path, good)]).exit_code == 1
+    assert (tmp_path / "loud.py.executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "problem"),
+    [
+        ("good:job", "", None),
+        ("good:two", "args = [1, 2]", None),
+        ("good:two", "args = [1]\nkwargs = { b = 2 }", None),
+        ("good:two", "args = [1]", "missing a required argument: 'b' (args has 1 and kwargs nothing)"),
+        ("good:two", "args = [1, 2, 3]", "too many positional arguments (args has 3 and kwargs nothing)"),
+        ("good:two", "args = [1, 2]\nkwargs = { c = 3 }", "got an unexpected keyword argument 'c'"),
+        ("good:job", "args = [1]", "too many positional arguments"),
+        ("builtins:dict", "args = [1]", None),  # nobody can tell
+    ],
+)
+def test_a_callback_has_to_be_callable_as_it_is_registered(
+    target: str, given: str, problem: str | None, modules: Path
+) -> None:
+    with (modules / "good.py").open("a") as source:
+        source.write("\ndef two(a, b): pass\n")
+    text = f'[daemon]\npython_path = ["."]\n[[task]]\nname = "a"\ncron = "0 * * * *"\ncallback = "{target}"\n{given}\n'
+    errors = [found.message for found in check(written(modules, text), NOW, UTC).errors]
+    if problem is None:
+        assert errors == []
+    else:
+        assert len(errors) == 1
+        assert problem in errors[0]
+        assert "cannot be called as it is registered" in errors[0]
+
+
+@pytest.mark.parametrize(("here", "severity"), [(True, "error"), (False, "warning")])
+def test_a_user_that_is_not_there_stops_a_daemon_and_warns_a_pipeline(
+    here: bool, severity: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path, task('user = "nobody-of-this-name"'))
+    (problem,) = check(file, NOW, UTC, Rules(here=here)).problems
+    assert (problem.severity, problem.line) == (severity, 5)
+    assert problem.message == "user: there is no user 'nobody-of-this-name' on this machine"
+
+
+def test_without_the_privilege_another_user_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    (problem,) = check(written(tmp_path, task('user = "root"')), NOW, UTC, Rules(here=True)).errors
+    assert problem.message == "user: only root may become 'root'; start cronpolld as root, or leave the key out"
+
+
+def test_a_digest_stands_for_what_a_task_does() -> None:
+    """Any change of it is a change of the task, and nothing of it can be read out of it."""
+    variants = [
+        task(),
+        task().replace('["true"]', '["false"]'),
+        task('env = { SECRET = "hunter2" }'),
+        task('env = { SECRET = "hunter3" }'),
+        task('cwd = "/tmp"'),
+        task('user = "root"'),
+    ]
+    callback = '[[task]]\nname = "a"\ncron = "0 * * * *"\ncallback = "m:f"\n'
+    variants += [callback + more for more in ("", "args = [1]", "args = [1.0]", "kwargs = { a = 1979-05-27 }")]
+    variants += [
+        callback + 'isolation = "process"',
+        callback + 'args = ["1979-05-27"]',
+        callback + "args = [1979-05-27]",
+    ]
+    variants += [callback + f"args = [{2**70}, nan, inf, 1979-05-27T07:32:00Z, 07:32:00]"]
+    prints = [read(variant, "t.toml").tasks[0].fingerprint() for variant in variants]
+    assert len(set(prints)) == len(variants)
+    assert all(re.fullmatch("[0-9a-f]{32}", value) for value in prints)
+    assert prints == [read(variant, "t.toml").tasks[0].fingerprint() for variant in variants]
+
+
+# -- trust --------------------------------------------------------------------------------------------------------------
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("which", "owner", "mode", "reason"),
+    [
+        ("file", 0, 0o644, None),
+        ("file", 12345, 0o644, "belongs to user 12345"),
+        ("file", 0, 0o664, "is writable by its group"),
+        ("file", 0, 0o646, "is writable by others"),
+        ("parent", 0, 0o755, None),
+        ("parent", 12345, 0o755, "belongs to user 12345"),
+        ("parent", 0, 0o777, "is writable by others"),
+        ("parent", 0, 0o1777, None),
+        ("grandparent", 12345, 0o700, "belongs to user 12345"),
+    ],
+)
+def test_root_uses_only_what_root_alone_can_write(
+    which: str, owner: int, mode: int, reason: str | None, tmp_path: Path
+) -> None:
+    parent = tmp_path / "grandparent" / "parent"
+    parent.mkdir(parents=True)
+    file = parent / "file"
+    file.write_text("")
+    there = {"file": file, "parent": parent, "grandparent": parent.parent}[which]
+    os.chown(there, owner, 0)
+    os.chmod(there, mode)
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    for path in (file, link):
+        with file.open() as opened:
+            for found in (untrusted(str(path)), untrusted(str(path), opened.fileno())):
+                if reason is None:
+                    assert found is None
+                else:
+                    assert found is not None
+                    assert (found.path, found.reason[: len(reason)]) == (str(there), reason)
+
+
+@as_root
+@pytest.mark.parametrize("where", ["module", "package", "python_path"])
+def test_what_root_does_not_trust_is_not_executed(where: str, tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "shop"
+    package.mkdir(parents=True)
+    executed = tmp_path / "executed"
+    (package / "__init__.py").write_text(f"open({str(executed)!r}, 'w').close()\n" if where == "package" else "")
+    (package / "jobs.py").write_text(f"open({str(executed)!r}, 'w').close()\nasync def job(): pass\n")
+    target = {"module": package / "jobs.py", "package": package / "__init__.py", "python_path": tmp_path / "lib"}[where]
+    text = '[daemon]\npython_path = ["lib"]\n[[task]]\nname = "a"\ncron = "0 * * * *"\ncallback = "shop.jobs:job"\n'
+    os.chown(target, 12345, 0)
+    registry = check(written(tmp_path, text), NOW, UTC, Rules(distrustful=True))
+    assert not executed.exists()
+    assert [found.path for found in registry.denied] == [str(target)]
+    assert [problem.message for problem in registry.errors if "belongs to user 12345" in problem.message] != []
+    os.chown(target, 0, 0)
+    assert check(written(tmp_path, text), NOW, UTC, Rules(distrustful=True)).errors == []
+    assert executed.exists()

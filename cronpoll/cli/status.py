@@ -166,17 +166,16 @@ def _task(task: TaskState, now: datetime, alive: bool, held: list[str]) -> dict[
 
 def _state(task: TaskState, now: datetime, alive: bool, held: list[str]) -> str:
     """One word, the most important first."""
-    if task.runs or task.interrupted:
-        if alive and task.runs:
-            return "running"
-        if not task.is_suspended and task.config.options.interrupted == "restart":
-            return "interrupted"
+    if alive and task.runs:
+        return "running"
     if task.task_name in held:
         return "held"
     if task.is_suspended:
         return "suspended"
     if task.quarantined_until is not None and task.quarantined_until > now:
         return "quarantined"
+    if (task.runs or task.interrupted) and task.config.options.interrupted == "restart":
+        return "interrupted"
     if task.last_failure_at is not None and (
         task.last_success_at is None or task.last_failure_at > task.last_success_at
     ):

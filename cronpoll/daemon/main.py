@@ -77,7 +77,8 @@ def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -
     clock = SystemClock()
     lines = StreamLog(stream, json=as_json, level=_LEVELS[options["log_level"]])  # type: ignore[arg-type]
     logging.basicConfig(handlers=[lines.handler(clock.wall)], level=lines.level, force=True)
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    for chatty in ("asyncio", "watchfiles"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     settings = Settings(options["config"], options["state_dir"], options["last_good"], options["trust_files"])
 
     async def life() -> int:

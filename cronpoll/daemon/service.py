@@ -114,8 +114,9 @@ class Service:
         ):
             loop.add_signal_handler(number, action)
         if os.geteuid() == 0 and self._settings.trust_files:
-            reason = "--trust-files: who could have written the files that root runs is not looked at"
-            self._tell(e.AccessDenied(self._clock.wall(), self._settings.config, reason))
+            logging.getLogger("cronpoll").warning(
+                "--trust-files: who could have written what root runs is not looked at"
+            )
         examination = loop.create_task(self._first_version())
         stopping = loop.create_task(self._stop_asked.wait())
         await asyncio.wait([examination, stopping], return_when=asyncio.FIRST_COMPLETED)

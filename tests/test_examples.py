@@ -1,0 +1,40 @@
+"""The examples work as they are, and the README's commands are the ones that were tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cronpoll.config.check import Rules, check
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.hostzone import HostZone
+from tests.living import ROOT, Living
+
+EXAMPLES = sorted(path.relative_to(ROOT) for path in (ROOT / "examples").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=str)
+def test_each_example_is_valid_without_a_warning(file: Path) -> None:
+    assert check(str(ROOT / file), SystemClock().wall(), HostZone()().tzinfo, Rules()).problems == ()
+
+
+def test_the_first_example_shows_something_within_a_minute(tmp_path: Path) -> None:
+    with Living(tmp_path) as daemon:
+        daemon.config = ROOT / "examples" / "first" / "tasks.toml"
+        # Whoever checked the repository out may be somebody else than root.
+        daemon.up("--trust-files", env={"TMPDIR": str(tmp_path)})
+        daemon.wait_for("TaskOutput", taskName="hello", text="Hello from a command")
+        daemon.wait_for("TaskRunCompleted", taskName="tick")
+        failed = daemon.wait_for("TaskRunFailed", taskName="moody")
+        assert failed["error"] == "RuntimeError: not in the mood; it will be tried again in five seconds"
+        daemon.wait_for("TaskOutput", taskName="moody", text="better now")
+        assert daemon.stop() == 0
+
+
+def test_the_readme_runs_the_daemon_on_the_first_example() -> None:
+    commands = [line for line in (ROOT / "README.md").read_text().splitlines() if "cronpolld --config" in line]
+    assert [line for line in commands if "examples/first/tasks.toml" in line] == [
+        "python3 -m venv .venv && .venv/bin/pip install -q . && "
+        ".venv/bin/cronpolld --config examples/first/tasks.toml --state-dir ./state"
+    ]
