@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from cronpoll import Registration
 from cronpoll.cli.main import main
-from cronpoll.cli.status import report_of
+from cronpoll.cli.status import on_paper, report_of
 from cronpoll.core.errors import StateDirectoryError
 from cronpoll.runtime.scheduler import engine_of
 from cronpoll.store.journal import Journal
@@ -44,7 +44,7 @@ def states(world: World, directory: Path, holder: Holder = ALIVE) -> dict[str, d
     """The report about the world as a command would make it now."""
     book = read_state(saved(world.disk, directory), world.now)
     assert book is not None
-    report = report_of(book, holder, "/nowhere", world.now)
+    report = on_paper(report_of(book, holder, "/nowhere", world.now))
     return {task["task"]: task for task in report["tasks"]}
 
 

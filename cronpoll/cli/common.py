@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final, NoReturn, TypeVar
@@ -37,6 +36,8 @@ def state_directory(state_dir: str | None, config: str | None) -> str:
     if state_dir is not None:
         return os.path.abspath(state_dir)
     if config is not None:
+        import tomllib
+
         try:
             with open(config, "rb") as file:
                 given = tomllib.load(file).get("daemon", {}).get("state_dir")
@@ -59,14 +60,22 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def short_time(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
-    """A time for a narrow column: only as much of the date as is not today's."""
-    if moment is None:
-        return "-"
-    local, today = moment.astimezone(zone), now.astimezone(zone)
-    if local.date() == today.date():
-        return local.strftime("%H:%M:%S")
-    return local.strftime("%m-%d %H:%M" if local.year == today.year else "%Y-%m-%d")
+class ShortTimes:
+    """Times for a narrow column: only as much of the date as is not today's."""
+
+    def __init__(self, now: datetime, zone: tzinfo) -> None:
+        self._zone = zone
+        self._today = now.astimezone(zone).date()
+
+    def __call__(self, moment: datetime | None) -> str:
+        if moment is None:
+            return "-"
+        local = moment.astimezone(self._zone)
+        if local.date() == self._today:
+            return f"{local.hour:02}:{local.minute:02}:{local.second:02}"
+        if local.year == self._today.year:
+            return f"{local.month:02}-{local.day:02} {local.hour:02}:{local.minute:02}"
+        return local.date().isoformat()
 
 
 def span(duration: timedelta) -> str:

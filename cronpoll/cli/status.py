@@ -13,8 +13,9 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import click
+import msgspec
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, short_time, span, state_directory, visible, with_place
+from cronpoll.cli.common import NO, UNREACHABLE, ShortTimes, fail, span, state_directory, visible, with_place
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book, TaskConfig, TaskState
@@ -60,7 +61,7 @@ def status(
         return
     report = _report_or_fail(directory, tasks, failing, as_json)
     if as_json:
-        click.echo(json.dumps(report, indent=2))
+        click.echo(json.dumps(on_paper(report), indent=2))
     elif sys.stdout.isatty():
         from rich.console import Console
 
@@ -99,14 +100,14 @@ class UnreachableStateError(Exception):
 def report_of(
     book: Book, holder: Holder, directory: str, now: datetime, tasks: tuple[str, ...] = (), failing: bool = False
 ) -> dict[str, Any]:
-    """Everything as one value, which is what --json prints."""
+    """Everything as one value; `on_paper` is what --json prints of it."""
     daemon = _daemon(holder, directory)
     every = [_task(task, now, holder.alive, daemon["held"]) for task in book.tasks.values() if task.registered]
     shown = [task for task in every if (not tasks or task["task"] in tasks) and (not failing or task["state"] in _BAD)]
     well = holder.alive and not daemon["degraded"] and not any(task["state"] in _BAD for task in every)
     return {
         "well": well,
-        "at": _text(now),
+        "at": now,
         "stateDirectory": directory,
         "daemon": daemon,
         "total": len(every),
@@ -133,7 +134,8 @@ def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
     except (wire.UnreachableError, ValueError):  # a library's scheduler has no socket; a stuck daemon does not answer
         answer = {"ok": False}
     if answer["ok"]:
-        found.update({key: answer[key] for key in ("pid", "version", "degraded", "held", "since")})
+        found.update({key: answer[key] for key in ("pid", "version", "degraded", "held")})
+        found["since"] = datetime.fromisoformat(answer["since"])
     if found["pid"] is not None:
         import psutil
 
@@ -149,15 +151,15 @@ def _task(task: TaskState, now: datetime, alive: bool, held: list[str]) -> dict[
     return {
         "task": task.task_name,
         "state": _state(task, now, alive, held),
-        "lastAttempt": _text(task.last_attempt_at),
-        "lastSuccess": _text(task.last_success_at),
-        "lastFailure": _text(task.last_failure_at),
+        "lastAttempt": task.last_attempt_at,
+        "lastSuccess": task.last_success_at,
+        "lastFailure": task.last_failure_at,
         "lastError": task.last_error,
-        "retryAt": None if task.is_suspended else _text(task.retry_at),
-        "nextRun": _text(due),
-        "runningSince": _text(min((run.started_at for run in task.runs), default=None)) if alive else None,
+        "retryAt": None if task.is_suspended else task.retry_at,
+        "nextRun": due,
+        "runningSince": min((run.started_at for run in task.runs), default=None) if alive else None,
         "suspendedBy": [by for by, yes in (("command", task.suspended), ("file", task.config.options.suspend)) if yes],
-        "quarantinedUntil": _text(task.quarantined_until),
+        "quarantinedUntil": task.quarantined_until,
         "cron": task.config.cron_expression,
         "zone": task.config.zone,
         "description": task.config.options.description,
@@ -201,41 +203,30 @@ def _zone(key: str) -> tzinfo:
     return host.tzinfo if key == host.key else ZoneInfo(key)
 
 
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+def on_paper(report: dict[str, Any]) -> Any:
+    """The report with times as text: RFC 3339, UTC."""
+    return msgspec.to_builtins(report)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
 def _rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
-    now, zone = _moment(report["at"]), HostZone()().tzinfo
-    assert now is not None
+    now = report["at"]
+    short = ShortTimes(now, HostZone()().tzinfo)
     rows: list[tuple[str, ...]] = []
     for task in report["tasks"]:
-        following = _moment(task["nextRun"])
-        retry = _moment(task["retryAt"])
+        following, retry = task["nextRun"], task["retryAt"]
         if retry is not None and (following is None or retry < following):
-            upcoming = f"{short_time(retry, now, zone)} retry"
+            upcoming = f"{short(retry)} retry"
         elif following is not None:
-            upcoming = f"{short_time(following, now, zone)} in {span(following - now)}"
+            upcoming = f"{short(following)} in {span(following - now)}"
         else:
             upcoming = "-"
-        rows.append(
-            (
-                visible(task["task"]),
-                task["state"],
-                short_time(_moment(task["lastAttempt"]), now, zone),
-                short_time(_moment(task["lastSuccess"]), now, zone),
-                upcoming,
-                visible(task["lastError"] or "") if task["state"] in _BAD else "",
-            )
-        )
+        error = visible(task["lastError"] or "") if task["state"] in _BAD else ""
+        attempt, success = short(task["lastAttempt"]), short(task["lastSuccess"])
+        rows.append((visible(task["task"]), task["state"], attempt, success, upcoming, error))
     return rows
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 _HEADINGS: Final = ("TASK", "STATE", "LAST RUN", "LAST SUCCESS", "NEXT RUN")
@@ -245,9 +236,8 @@ def _summary(report: dict[str, Any]) -> str:
     daemon = report["daemon"]
     if daemon["alive"]:
         text = f"daemon alive, pid {daemon['pid'] or '?'}"
-        since, now = _moment(daemon["since"]), _moment(report["at"])
-        if since is not None and now is not None:
-            text += f", up {span(now - since)}"
+        if daemon["since"] is not None:
+            text += f", up {span(report['at'] - daemon['since'])}"
         if daemon["memoryBytes"] is not None:
             text += f", {daemon['memoryBytes'] / 2**20:.0f} MiB"
         if daemon["degraded"]:

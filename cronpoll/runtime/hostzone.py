@@ -6,9 +6,7 @@ without a restart. The zone carries a key by which a journal can tell later that
 
 from __future__ import annotations
 
-import hashlib
 import io
-import logging
 import os
 import re
 import struct
@@ -85,6 +83,8 @@ def _from_file(path: str) -> NamedZone:
     try:
         with open(real, "rb") as file:
             content = file.read()
+        import hashlib
+
         key = f"localtime:{hashlib.sha256(content).hexdigest()[:16]}"
         return NamedZone(key, ZoneInfo.from_file(io.BytesIO(content), key=key))
     except (OSError, ValueError):
@@ -127,6 +127,8 @@ class AskedZone:
         except Exception:
             if self._last is None:
                 raise
+            import logging
+
             logging.getLogger("cronpoll").exception("the zone cannot be read; %s stays in force", self._last.key)
         return self._last
 

@@ -1,0 +1,53 @@
+"""How long a person waits for `cronpoll status` on 1,000 tasks, against the least that any such command has to load.
+
+Wall time of a whole process, the daemon not running, output to a pipe; the peer is `python -c "import click"` of the same
+interpreter. They take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from time import perf_counter
+
+from cronpoll import Scheduler, Silence
+from tests.bench.measure import Row, take_turns
+from tests.bench.workload import mix, registrations
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BOUND = 3.0
+SCRIPT = "import sys; from cronpoll.cli.main import main; sys.exit(main())"
+"""What the installed command does."""
+
+
+async def callback() -> None:
+    pass
+
+
+def run(smoke: bool) -> list[Row]:
+    size = 100 if smoke else 1_000
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(_registered(directory, size))
+        sides = {
+            "cronpoll status": [sys.executable, "-c", SCRIPT, "status", "--state-dir", directory],
+            "import click": [sys.executable, "-c", "import click"],
+        }
+        commands = {name: lambda command=command: _milliseconds(command) for name, command in sides.items()}
+        row = Row("cold_start", f"status of {size:,} tasks", "ms", take_turns(3 if smoke else 15, commands))
+    row.ratio("cronpoll status", "import click", BOUND, at_least=False)
+    return [row]
+
+
+async def _registered(directory: str, size: int) -> None:
+    scheduler = Scheduler(directory, log=Silence())
+    await scheduler.initialize(registrations(size, mix(), callback))
+    await scheduler.stop()
+
+
+def _milliseconds(command: list[str]) -> float:
+    began = perf_counter()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return (perf_counter() - began) * 1_000
