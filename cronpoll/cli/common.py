@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
@@ -88,3 +88,25 @@ def span(duration: timedelta) -> str:
         f"{number}{unit}" for number, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")) if number
     ]
     return " ".join(parts[:2]) or "0s"
+
+
+def moment_given(text: str, zone: tzinfo) -> datetime:
+    """A time that was typed: ISO 8601, in `zone` unless it has an offset. Of a wall time that comes twice, the first."""
+    return moments_given(text, zone)[0]
+
+
+def moments_given(text: str, zone: tzinfo) -> list[datetime]:
+    """The instants that a typed time means: two where the wall clock shows it twice. A usage error if there is none."""
+    try:
+        typed = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a time; expected such as 2026-11-01T01:30, or with an offset"
+        ) from None
+    if typed.tzinfo is not None:
+        return [typed.astimezone(UTC)]
+    meant = {typed.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
+    there = sorted(moment for moment in meant if moment.astimezone(zone).replace(tzinfo=None) == typed)
+    if not there:
+        raise click.BadParameter(f"{text} does not exist in that zone: the clock was put forward over it")
+    return there

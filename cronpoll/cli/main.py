@@ -16,6 +16,14 @@ COMMANDS: Final = {
     "suspend": "cronpoll.cli.orders:suspend",
     "resume": "cronpoll.cli.orders:resume",
     "reload": "cronpoll.cli.orders:reload",
+    "next": "cronpoll.cli.times:next_",
+    "explain": "cronpoll.cli.times:explain",
+    "init": "cronpoll.cli.starter:init",
+    "plan": "cronpoll.cli.ahead:plan",
+    "simulate": "cronpoll.cli.ahead:simulate",
+    "history": "cronpoll.cli.past:history",
+    "why": "cronpoll.cli.past:why",
+    "journal": "cronpoll.cli.journal:journal",
 }
 
 

@@ -92,7 +92,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     def fingerprint(self) -> str:
         """A digest of what the task does. Its parts can be secrets, so nothing of them may be written down."""
-        parts = (self.callback, self.command, self.args, self.kwargs, self.env, self.cwd, self.user, self.isolation)
+        # Whether a callback runs on the loop or in a thread follows from what it is, unless it is written; not told apart.
+        apart = self.isolation == "process"
+        parts = (self.callback, self.command, self.args, self.kwargs, self.env, self.cwd, self.user, apart)
         written = json.dumps(
             parts, sort_keys=True, default=repr
         )  # repr: dates and times, which TOML has and JSON has not

@@ -400,6 +400,12 @@ def _field(index: int, text: str) -> int:
     return mask
 
 
+def field_values(index: int, text: str) -> list[int]:
+    """The values of a valid field, in order: minute 0, hour 1, day 2, month 3, weekday 4."""
+    mask = _field(index, text)
+    return [value for value in range(mask.bit_length()) if mask >> value & 1]
+
+
 _NUMBERS: Final = {text: value for value in range(60) for text in (str(value), f"{value:02d}")}
 
 _short_field = lru_cache(maxsize=8192)(_field)

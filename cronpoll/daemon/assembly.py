@@ -31,13 +31,18 @@ def registrations_of(registry: Registry, clock: Clock, distrustful: bool) -> lis
 
 
 def _registration(task: Task, registry: Registry, clock: Clock, distrustful: bool) -> Registration:
+    return registration(task, _callback(task, registry, clock, distrustful))
+
+
+def registration(task: Task, callback: Callback) -> Registration:
+    """The task with something to call; what that is does not show in anything but its running."""
     choices: dict[str, Any] = {
         name: getattr(task, name) for name in ("repeated_hour", "on_change", "catch_up", "interrupted", "concurrency")
     }
     return Registration(
         task.name,
         task.cron,
-        _callback(task, registry, clock, distrustful),
+        callback,
         task.retry_delay,
         timezone=task.timezone,
         timeout=task.timeout,

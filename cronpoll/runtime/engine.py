@@ -37,7 +37,7 @@ from cronpoll.core.errors import (
     StoreWriteError,
     SuspensionRefusedError,
 )
-from cronpoll.core.model import MINUTE, Book, Registration, TaskState
+from cronpoll.core.model import MINUTE, Book, Registration
 from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant
 from cronpoll.core.reconcile import Outcome, reconcile
 from cronpoll.core.zones import EPOCH, floor_minute
@@ -45,7 +45,7 @@ from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.observe import Observer
-from cronpoll.runtime.roster import Entry, Roster
+from cronpoll.runtime.roster import MISSED_COUNT_LIMIT, Entry, Roster
 from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, describe, kind_of, perform
 from cronpoll.runtime.survivors import GRACE_SECONDS, Processes, Survivors
 from cronpoll.store.journal import Store
@@ -54,8 +54,6 @@ STEP_SECONDS: Final = 5.0
 """Steps of the wall clock and unexpected pauses above this are reported."""
 STOP_GRACE_SECONDS: Final = GRACE_SECONDS + 5.0
 """How long a cancelled coroutine may take to end before a stop goes on without it: enough to end a process in order."""
-MISSED_COUNT_LIMIT: Final = 100
-"""Missed minutes are counted up to here; ten years of them are not worth a second of anybody's time."""
 
 
 class Change(NamedTuple):
@@ -441,7 +439,7 @@ class Engine:
         roster, book = self._roster, self.book
         wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
         outcome = reconcile(
-            book, wanted, now, roster.latest_due, self._resumed, after_restart=after_restart, waiting=self._waiting
+            book, wanted, now, roster.latest_due, roster.resumed, after_restart=after_restart, waiting=self._waiting
         )
         batch = preface + outcome.events
         if batch:
@@ -607,7 +605,7 @@ class Engine:
             decisions.orders.append((order, "suspended"))
         else:
             if entry.state.suspended:
-                decisions.events.append(self._resumed(entry.state, now, "command"))
+                decisions.events.append(self._roster.resumed(entry.state, now, "command"))
                 decisions.look_again.append(name)
             by_file = entry.state.config.options.suspend
             decisions.orders.append((order, "still suspended by the file" if by_file else "resumed"))
@@ -625,14 +623,6 @@ class Engine:
         decisions.events.append(e.TaskRunStarted(now, name, now, now, run.run_id, "manual"))
         decisions.starts.append(run)
         decisions.orders.append((order, run.run_id))
-
-    def _resumed(self, state: TaskState, now: datetime, by: Literal["command", "file"]) -> e.TaskResumed:
-        """The record of a suspension that ends, with what was due meanwhile: all of it is settled without a start."""
-        other = state.config.options.suspend if by == "command" else state.suspended
-        passed = None if other else self._roster.passed(state.config, state.base, now, MISSED_COUNT_LIMIT)
-        if passed is None:
-            return e.TaskResumed(now, state.task_name, by)
-        return e.TaskResumed(now, state.task_name, by, *passed)
 
     async def _carry_out(self, decisions: Decisions) -> int:
         """Make the decisions durable, then act on them. Returns how many runs were started."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final, Literal
 
 import msgspec
 
+from cronpoll.core import events as e
 from cronpoll.core.agenda import Agenda, Group
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import InvalidCronExpressionError
@@ -28,6 +30,9 @@ from cronpoll.core.registrations import is_async, options_of
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.hostzone import NamedZone
 from cronpoll.runtime.zonebook import ZoneBook
+
+MISSED_COUNT_LIMIT: Final = 100
+"""Missed minutes are counted up to here; ten years of them are not worth a second of anybody's time."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -65,16 +70,19 @@ class Roster:
         except InvalidCronExpressionError:  # written by a version with another idea of the language: it owes nothing
             return None
 
-    def passed(
-        self, config: TaskConfig, since: datetime, now: datetime, limit: int
-    ) -> tuple[datetime, datetime, int] | None:
-        """The due instants of a config in (since, now]: the first, the last, and how many, counted up to a limit."""
-        last = self.latest_due(config, now)
-        if last is None or last <= since:
-            return None
-        group = Group(self._schedule_of(config), now)
-        first = group.schedule.next_after(since) or last
-        return first, last, group.count(first, last, limit)
+    def next_due(self, config: TaskConfig, now: datetime) -> datetime | None:
+        """The next due instant of a config, registered or not."""
+        return self._schedule_of(config).next_after(now)
+
+    def resumed(self, state: TaskState, now: datetime, by: Literal["command", "file"]) -> e.TaskResumed:
+        """The record of a suspension that ends, with what was due meanwhile: all of it is settled without a start."""
+        still = state.config.options.suspend if by == "command" else state.suspended
+        last = self.latest_due(state.config, now)
+        if still or last is None or last <= state.base:
+            return e.TaskResumed(now, state.task_name, by)
+        group = Group(self._schedule_of(state.config), now)
+        first = group.schedule.next_after(state.base) or last
+        return e.TaskResumed(now, state.task_name, by, first, last, group.count(first, last, MISSED_COUNT_LIMIT))
 
     def _schedule_of(self, config: TaskConfig) -> Schedule:
         fold = config.options.repeated_hour

@@ -165,6 +165,12 @@ def read_frame(data: bytes, offset: int) -> Frame | None:
     return Frame(match[1].decode(), int(match[2]), offset, start, end)
 
 
+def sequence_at(data: bytes, offset: int) -> int | None:
+    """The sequence number of the frame that begins at `offset`, by its line alone."""
+    match = _FRAME.match(data, offset)
+    return int(match[2]) if match else None
+
+
 def read_frames(data: bytes, offset: int) -> tuple[list[Frame], Damage | None]:
     """The intact frames from `offset` on, in unbroken sequence, and what ended them before the end of the data."""
     frames: list[Frame] = []

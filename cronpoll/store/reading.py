@@ -1,6 +1,6 @@
 """Reading segments: what the journal does when it opens, and what commands do beside a living daemon, without its lock.
 
-`read_state` changes nothing and needs no lock. A daemon may be writing meanwhile: a frame that is not complete yet looks like a
+`read_state` and `read_history` change nothing and need no lock. A daemon may be writing meanwhile: a frame that is not complete yet looks like a
 torn end, and the state without it is the state of a moment ago. A segment that is gone when it is read was replaced by its
 successor: one looks again.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -161,3 +161,59 @@ def _by_process(pid: int | None, locked_at: float) -> Holder:
     except psutil.Error:
         alive = False
     return Holder(alive, pid)
+
+
+# -- the past ----------------------------------------------------------------------------------------------------------
+
+
+def read_history(directory: str, now: datetime) -> Iterator[Book | e.Event]:
+    """Everything that is recorded, oldest first: a state to begin with, then events; a state again where some are missing.
+
+    One segment in memory at a time. A segment's frames that its successor does not count were never acknowledged (the disk
+    failed under them) and are left out. What a daemon writes meanwhile may or may not be seen.
+    """
+    try:
+        names = sorted(name for name in os.listdir(directory) if SEGMENT.fullmatch(name))
+    except OSError as error:
+        raise StateDirectoryError(directory, error) from error
+    begins = [_first_sequence(os.path.join(directory, name)) for name in names]
+    expected: int | None = None
+    for index, name in enumerate(names):
+        file = os.path.join(directory, name)
+        try:
+            with open(file, "rb") as opened:
+                data = opened.read()
+        except FileNotFoundError:
+            continue  # its time was over meanwhile
+        except OSError as error:
+            raise StateDirectoryError(directory, error) from error
+        segment = parse(data, file, int(name[:10]))
+        following = begins[index + 1] if index + 1 < len(names) else None
+        frames = [frame for frame in segment.frames if following is None or frame.sequence < following]
+        view = memoryview(data)
+        recorded = {
+            kind: [
+                event
+                for frame in frames
+                if frame.kind == kind
+                for event in codec.decode_events(view[frame.payload_start : frame.end])
+                if not isinstance(event, tuple)
+            ]
+            for kind in ("H", "E")
+        }
+        yield from recorded["H"]
+        if frames and frames[0].sequence != expected:
+            alone = segment._replace(frames=segment.frames[:1])
+            yield fold(data, alone, file, now, lambda *_: None)[0]
+        yield from recorded["E"]
+        expected = frames[-1].sequence + 1 if frames else None
+
+
+def _first_sequence(file: str) -> int | None:
+    try:
+        with open(file, "rb") as opened:
+            start = opened.read(codec.HEAD_LIMIT + 64)
+    except OSError:
+        return None
+    head = codec.read_head(start)
+    return None if head is None else codec.sequence_at(start, head.length)

@@ -1,0 +1,295 @@
+"""`cronpoll plan` and `simulate`: what would happen, computed by the code that would do it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Final
+
+import click
+
+from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, span, state_directory, visible, with_place
+from cronpoll.cli.times import local
+from cronpoll.config.check import Rules, check
+from cronpoll.config.registry import Registry, WrongError, duration
+from cronpoll.core import events as e
+from cronpoll.core import machine
+from cronpoll.core.errors import CronpollError
+from cronpoll.core.model import Book, Registration, TaskConfig
+from cronpoll.core.owed import Action, owed
+from cronpoll.core.reconcile import reconcile
+from cronpoll.daemon.assembly import registration
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.hostzone import HostZone, NamedZone
+from cronpoll.runtime.observe import Observer
+from cronpoll.runtime.roster import Roster
+from cronpoll.runtime.simulated import World, run
+from cronpoll.store.reading import lock_holder, read_state
+
+_PROGRESS_FROM: Final = timedelta(days=60)
+"""A simulation shorter than this is over before anybody could look."""
+
+
+def _checked(file: str, now: datetime, host: tzinfo, rules: Rules) -> Registry:
+    registry = check(file, now, host, rules)
+    for problem in registry.errors:
+        click.echo(visible(str(problem)), err=True)
+    if registry.errors:
+        sys.exit(NO)
+    return registry
+
+
+async def _nothing() -> None:
+    """Stands for every callback: only when it is called is of interest."""
+
+
+# -- plan --------------------------------------------------------------------------------------------------------------
+
+
+@click.command(epilog="Example: cronpoll plan new-tasks.toml --config /etc/cronpoll/tasks.toml")
+@click.argument("new", metavar="NEW.toml", type=click.Path())
+@with_place
+@click.option("--no-import", is_flag=True, help="Do not import the callbacks of the new file.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def plan(new: str, state_dir: str | None, config: str | None, no_import: bool, as_json: bool) -> None:
+    """Say what a reload with NEW.toml would change: added, removed, changed, next runs shifted, what would start at once.
+
+    Changes nothing. Exits with 1 if the new file would be rejected.
+    """
+    directory, now, zone = state_directory(state_dir, config), SystemClock().wall(), HostZone()()
+    registry = _checked(new, now, zone.tzinfo, Rules(imports=not no_import))
+    try:
+        book = read_state(directory, now)
+    except CronpollError as error:
+        fail(error.message, UNREACHABLE)
+    alive = book is not None and lock_holder(directory).alive
+    changes = planned(book or Book(""), registry, now, zone, alive=alive)
+    if as_json:
+        click.echo(json.dumps({"daemonAlive": alive, "changes": changes}, indent=2))
+        return
+    words = {"added": "+", "removed": "-", "changed": "~", "starts": ">", "suspended": "=", "resumed": "="}
+    for change in changes:
+        click.echo(f"{words[change['change']]} {visible(change['task'])}: {visible(change['text'])}")
+    if not changes:
+        click.echo("nothing would change")
+
+
+def planned(book: Book, registry: Registry, now: datetime, host: NamedZone, *, alive: bool) -> list[dict[str, Any]]:
+    """What taking this file over now would do, in order. `alive`: as a reload; otherwise as a start of the daemon."""
+    roster = Roster(host)
+    registrations = [registration(task, _nothing) for task in registry.tasks]
+    wanted = [(each.name, roster.config_of(each)) for each in registrations]
+    after = copy.deepcopy(book)
+    outcome = reconcile(book, wanted, now, roster.latest_due, roster.resumed, after_restart=not alive)
+    found = [change for event in outcome.events if (change := _change(event, roster, now, host)) is not None]
+    machine.replay(after, outcome.events)
+    for each in registrations:
+        task = after.tasks[each.name]
+        if task.runs or (alive and task.config == _config_before(book, each.name)):
+            continue
+        # On a clock that begins now: what has elapsed is due, what has not never comes.
+        retry = None if task.retry_at is None or task.retry_at > now else 0.0
+        held = 1.0 if task.quarantined_until is not None and task.quarantined_until > now else None
+        verdict = owed(task, roster.latest_due(task.config, now), now, 0.0, retry_due=retry, quarantine_end=held)
+        if verdict.action is Action.START:
+            due = "" if verdict.due is None else f" for {local(verdict.due, host.tzinfo)}"
+            text = f"would start at once ({verdict.trigger}{due})"
+            found.append({"change": "starts", "task": each.name, "trigger": verdict.trigger, "text": text})
+    return found
+
+
+def _config_before(book: Book, name: str) -> TaskConfig | None:
+    task = book.tasks.get(name)
+    return None if task is None or not task.registered else task.config
+
+
+def _change(event: e.Event, roster: Roster, now: datetime, host: NamedZone) -> dict[str, Any] | None:
+    def following(config: TaskConfig) -> str:
+        due = roster.next_due(config, now)
+        return "never" if due is None else local(due, roster.zones.named(config.zone))
+
+    match event:
+        case e.TaskAdded():
+            config = TaskConfig(event.cron_expression, event.retry_delay_ms, event.zone, event.options)
+            text = f"added, {event.cron_expression}; first due {following(config)}"
+            return {"change": "added", "task": event.task_name, "text": text}
+        case e.TaskOrphaned(reason="unregistered"):
+            return {"change": "removed", "task": event.task_name, "text": "removed; what it was owed ends"}
+        case e.TaskOverridden():
+            old, new = following(event.old_state), following(event.new_state)
+            shifted = "" if old == new else f"; next run {old} becomes {new}"
+            still = "" if event.owed_at is None else f"; still owed for {local(event.owed_at, host.tzinfo)}"
+            text = f"changed: {event.change_type.replace(',', ', ')}{shifted}{still}"
+            return {"change": "changed", "task": event.task_name, "changeType": event.change_type, "text": text}
+        case e.TaskSuspended():
+            return {"change": "suspended", "task": event.task_name, "text": "suspended by the file"}
+        case e.TaskResumed():
+            return {"change": "resumed", "task": event.task_name, "text": "no longer suspended by the file"}
+    return None
+
+
+# -- simulate ----------------------------------------------------------------------------------------------------------
+
+
+class Printer(Observer):
+    """An observer that prints starts, and what stands for them, as they happen."""
+
+    level = e.INFO
+
+    def __init__(self, zones: dict[str, tzinfo], as_json: bool, every: bool) -> None:
+        self._zones = zones
+        self._as_json = as_json
+        self._every = every
+        self.starts = 0
+        self.now: datetime | None = None
+
+    def __call__(self, event: e.Event, error: BaseException | None = None) -> None:  # noqa: ARG002  no run fails
+        self.now = event.at
+        if isinstance(event, e.TaskRunStarted):
+            self.starts += 1
+            self._say(event.task_name, "start", event.at, event.trigger, event.scheduled_time, "")
+        elif self._every and isinstance(event, e.TaskMissed):
+            many = f"{event.count} due minutes: {event.reason}"
+            self._say(event.task_name, "missed", event.at, "", event.last_missed, many)
+
+    def _say(self, task: str, kind: str, at: datetime, trigger: str, due: datetime, text: str) -> None:
+        zone = self._zones[task]
+        if self._as_json:
+            fields = {"event": kind, "task": task, "at": _utc(at), "due": _utc(due), "trigger": trigger or None}
+            click.echo(json.dumps({**fields, **({"text": text} if text else {})}))
+        else:
+            late = f" (late by {span(at - due)})" if kind == "start" and at - due >= timedelta(minutes=1) else ""
+            click.echo(f"{local(at, zone)}  {kind.ljust(6)}  {visible(task)}  {trigger or text}{late}")
+
+
+def _utc(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+@click.command(
+    epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26 --down 2026-10-25T01:00..2026-10-25T04:00"
+)
+@click.argument("file", type=click.Path())
+@click.option("--from", "begin", metavar="TIME", help="When to begin. [default: now]")
+@click.option("--to", "end", metavar="TIME", help="When to end. [default: a day later]")
+@click.option(
+    "--down", multiple=True, metavar="A..B", help="The daemon is down from A to B. May be given several times."
+)
+@click.option(
+    "--take", metavar="DURATION", default="0s", help='How long each run takes, such as "90s". [default: no time]'
+)
+@click.option("--missed", is_flag=True, help="Also say which due minutes got no start of their own.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def simulate(
+    file: str, begin: str | None, end: str | None, down: tuple[str, ...], take: str, missed: bool, as_json: bool
+) -> None:
+    """Run a registry file through a period of time: the real scheduler on a simulated clock.
+
+    Nothing of yours is executed; every run succeeds, after the time given with --take. Times without an offset are of this
+    machine's zone.
+    """
+    host = HostZone()()
+    now = SystemClock().wall()
+    registry = _checked(file, now, host.tzinfo, Rules(imports=False))
+    start = now if begin is None else moment_given(begin, host.tzinfo)
+    stop = start + timedelta(days=1) if end is None else moment_given(end, host.tzinfo)
+    downs = sorted(_period(text, host.tzinfo) for text in down)
+    try:
+        length = duration(take).total_seconds()
+    except WrongError as error:
+        raise click.BadParameter(str(error), param_hint="--take") from error
+    if stop <= start:
+        raise click.BadParameter("it ends before it begins", param_hint="--to")
+    printer = Printer(_zones(registry, host.tzinfo), as_json, missed)
+    with _progress(printer, start, stop):
+        run(lambda: through(registry, host.tzinfo, start, stop, downs, printer, length))
+    if not as_json:
+        click.echo(f"{printer.starts} starts", err=True)
+
+
+def _zones(registry: Registry, host: tzinfo) -> dict[str, tzinfo]:
+    from zoneinfo import ZoneInfo
+
+    return {task.name: host if task.timezone is None else ZoneInfo(task.timezone) for task in registry.tasks}
+
+
+def _period(text: str, zone: tzinfo) -> tuple[datetime, datetime]:
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise click.BadParameter(f"{text!r}: expected A..B", param_hint="--down")
+    period = moment_given(first, zone), moment_given(last, zone)
+    if period[1] <= period[0]:
+        raise click.BadParameter(f"{text!r} ends before it begins", param_hint="--down")
+    return period
+
+
+async def through(
+    registry: Registry,
+    zone: tzinfo,
+    start: datetime,
+    stop: datetime,
+    downs: list[tuple[datetime, datetime]],
+    observer: Observer,
+    length: float = 0.0,
+) -> None:
+    """The life of a daemon with this file from `start` to `stop`, down in between."""
+
+    async def work() -> None:
+        if length:
+            await asyncio.sleep(length)
+
+    tasks: list[Registration] = [registration(task, work) for task in registry.tasks]
+    daemon = registry.daemon
+    world = World(
+        start,
+        every_minute=False,
+        zone=zone,
+        log=observer,
+        max_concurrent=daemon.max_concurrent,
+        stop_timeout=daemon.stop_timeout,
+    )
+    await world.boot(tasks)
+    for first, last in downs:
+        if first >= stop:
+            break
+        if last > world.now:
+            await world.until(max(first, world.now))
+            await world.stop()
+            await world.until(min(last, stop))
+            await world.boot(tasks)
+    await world.until(stop)
+    await world.crash()
+
+
+@contextmanager
+def _progress(printer: Printer, start: datetime, stop: datetime) -> Iterator[None]:
+    """A bar on a terminal, for simulations long enough to wait for, if their result goes elsewhere."""
+    if stop - start < _PROGRESS_FROM or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield
+        return
+    import threading
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    over = threading.Event()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("simulating", total=(stop - start).total_seconds())
+
+        def follow() -> None:
+            while not over.wait(0.2):
+                if printer.now is not None:
+                    bar.update(shown, completed=(printer.now - start).total_seconds())
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

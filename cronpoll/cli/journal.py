@@ -1,0 +1,131 @@
+"""`cronpoll journal check`, `dump`, `repair`: the journal itself, for when something is wrong with it or it is to be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import click
+import msgspec
+
+from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, state_directory, visible, with_place
+from cronpoll.core.errors import CronpollError
+from cronpoll.core.model import Book
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.hostzone import HostZone
+from cronpoll.store.reading import read_history
+from cronpoll.store.repair import Inspection, inspect, repair, segments
+
+
+@click.group()
+def journal() -> None:
+    """Look at the journal, read it out, or repair it."""
+
+
+def _files(given: tuple[str, ...], state_dir: str | None, config: str | None) -> list[str]:
+    """The segments meant: files as they are, of a directory all."""
+    try:
+        if not given:
+            directory = state_directory(state_dir, config)
+            found = segments(directory)
+            if not found:
+                fail(f"{directory} holds no journal of cronpoll", UNREACHABLE)
+            return found
+        return [file for path in given for file in (segments(path) if os.path.isdir(path) else [path])]
+    except CronpollError as error:
+        fail(error.message, UNREACHABLE)
+
+
+@journal.command(epilog="Example: cronpoll journal check --state-dir /var/lib/cronpoll")
+@click.argument("files", nargs=-1, metavar="[FILE|DIR]...", type=click.Path())
+@with_place
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_json: bool) -> None:
+    """Read every record and say whether it is whole. Changes nothing, and works beside a living daemon.
+
+    A torn end is no damage: a crash while writing, or a daemon that is writing just now. Exits with 1 if there is damage.
+    """
+    found: list[Inspection] = []
+    for file in _files(files, state_dir, config):
+        try:
+            found.append(inspect(file))
+        except OSError as error:
+            fail(f"{file}: {error.strerror}", UNREACHABLE)
+    if as_json:
+        click.echo(json.dumps([segment._asdict() for segment in found], indent=2))
+    else:
+        for segment in found:
+            verdict = "whole"
+            if segment.problem is not None:
+                kind = "torn end, repaired at the next start" if segment.torn else "DAMAGED"
+                verdict = f"{kind}: byte {segment.offset}: {segment.problem}"
+            count = f"{segment.frames} batches, {segment.events} events, {segment.size} bytes"
+            click.echo(f"{visible(segment.file)}: {count}: {visible(verdict)}")
+    sys.exit(NO if any(segment.problem is not None and not segment.torn for segment in found) else 0)
+
+
+@journal.command(epilog="Example: cronpoll journal dump --task nightly-backup --since 2026-11-01 | jq .event")
+@with_place
+@click.option("--task", metavar="NAME", help="Only events of this task.")
+@click.option("--since", metavar="TIME", help="Only what is not older.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Accepted for uniformity: it always prints JSON, one object per line."
+)
+def dump(state_dir: str | None, config: str | None, task: str | None, since: str | None, as_json: bool) -> None:  # noqa: ARG001
+    """Print every recorded event, oldest first, one JSON object per line."""
+    directory = state_directory(state_dir, config)
+    begin = None if since is None else moment_given(since, HostZone()().tzinfo)
+    encoder = msgspec.json.Encoder()
+    try:
+        for item in read_history(directory, SystemClock().wall()):
+            if isinstance(item, Book) or (begin is not None and item.at < begin):
+                continue
+            if task is None or getattr(item, "task_name", None) == task:
+                click.echo(encoder.encode(item))
+    except CronpollError as error:
+        fail(error.message, UNREACHABLE)
+
+
+@journal.command("repair", epilog="Example: cronpoll journal repair --state-dir /var/lib/cronpoll --yes")
+@click.argument("place", required=False, metavar="[FILE|DIR]", type=click.Path())
+@with_place
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON; needs --yes.")
+def repair_(place: str | None, state_dir: str | None, config: str | None, yes: bool, as_json: bool) -> None:
+    """Make a state directory usable again whose journal is damaged. The daemon has to be stopped.
+
+    What the intact records say becomes the state; the damaged file is kept in aside/ as it is. Restore a backup instead if
+    you have one: a start among the lost records may be made again.
+    """
+    if place is None:
+        directory = state_directory(state_dir, config)
+    else:
+        directory = place if os.path.isdir(place) else os.path.dirname(os.path.abspath(place))
+    damaged = [
+        found for file in _files((directory,), None, None) if (found := inspect(file)).problem and not found.torn
+    ]
+    if not damaged:
+        click.echo("[]" if as_json else "nothing is damaged; nothing was changed")
+        return
+    if not yes:
+        if as_json:
+            raise click.UsageError("--json needs --yes")
+        for found in damaged:
+            click.echo(f"{visible(found.file)}: byte {found.offset}: {found.problem}")
+        click.confirm("Go on without the records that are lost?", abort=True)
+    try:
+        done = repair(directory, SystemClock().wall())
+    except CronpollError as error:
+        fail(error.message, UNREACHABLE)
+    if as_json:
+        click.echo(json.dumps([salvage._asdict() for salvage in done], indent=2))
+        return
+    for salvage in done:
+        click.echo(
+            f"{visible(salvage.damaged)}: kept as {visible(salvage.kept_as)}; {salvage.lost_bytes} bytes are lost"
+        )
+        if salvage.new_segment:
+            click.echo(f"  state of {salvage.tasks} tasks written to {visible(salvage.new_segment)}")
+        if salvage.named:
+            click.echo(f"  tasks named in what is lost: {', '.join(map(visible, salvage.named))}")
