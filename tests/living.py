@@ -64,6 +64,7 @@ class Living:
             # A child that reset its clock would live in another time than its daemon.
             surroundings["FAKETIME_DONT_RESET"] = "1"
             command = ["faketime", "-f", clock, *command]
+        self._close_pipes()
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=surroundings, cwd="/", **options
         )
@@ -164,6 +165,10 @@ class Living:
             self.process.wait(PATIENCE_SECONDS)
         if self._reader is not None:
             self._reader.join(PATIENCE_SECONDS)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        """Of the process before, if there was one: it has ended."""
         if self.process is not None:
             for pipe in (self.process.stdout, self.process.stderr):
                 assert pipe is not None

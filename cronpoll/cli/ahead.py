@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
@@ -147,15 +147,21 @@ class Printer(Observer):
         self._every = every
         self.starts = 0
         self.now: datetime | None = None
+        self.closed: OSError | None = None
+        self.give_up: Callable[[], object] = lambda: None
 
-    def __call__(self, event: e.Event, error: BaseException | None = None) -> None:  # noqa: ARG002  no run fails
+    def __call__(self, event: e.Event, error: BaseException | None = None) -> None:
         self.now = event.at
-        if isinstance(event, e.TaskRunStarted):
-            self.starts += 1
-            self._say(event.task_name, "start", event.at, event.trigger, event.scheduled_time, "")
-        elif self._every and isinstance(event, e.TaskMissed):
-            many = f"{event.count} due minutes: {event.reason}"
-            self._say(event.task_name, "missed", event.at, "", event.last_missed, many)
+        try:
+            if isinstance(event, e.TaskRunStarted):
+                self.starts += 1
+                self._say(event.task_name, "start", event.at, event.trigger, event.scheduled_time, "")
+            elif self._every and isinstance(event, e.TaskMissed):
+                many = f"{event.count} due minutes: {event.reason}"
+                self._say(event.task_name, "missed", event.at, "", event.last_missed, many)
+        except OSError as error:  # whoever read it has seen enough
+            self.closed = error
+            self.give_up()
 
     def _say(self, task: str, kind: str, at: datetime, trigger: str, due: datetime, text: str) -> None:
         zone = self._zones[task]
@@ -207,9 +213,22 @@ def simulate(
         raise click.BadParameter("it ends before it begins", param_hint="--to")
     printer = Printer(_zones(registry, host.tzinfo), as_json, missed)
     with _progress(printer, start, stop):
-        run(lambda: through(registry, host.tzinfo, start, stop, downs, printer, length))
+        run(lambda: _until_nobody_listens(printer, through(registry, host.tzinfo, start, stop, downs, printer, length)))
     if not as_json:
         click.echo(f"{printer.starts} starts", err=True)
+
+
+async def _until_nobody_listens(printer: Printer, life: Coroutine[Any, Any, None]) -> None:
+    """Live it, but not longer than somebody reads what is printed."""
+    task = asyncio.get_running_loop().create_task(life)
+    printer.give_up = task.cancel
+    try:
+        await task
+    except asyncio.CancelledError:
+        if printer.closed is None:
+            raise
+    if printer.closed is not None:
+        raise printer.closed
 
 
 def _zones(registry: Registry, host: tzinfo) -> dict[str, tzinfo]:

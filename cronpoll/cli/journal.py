@@ -28,11 +28,14 @@ def _files(given: tuple[str, ...], state_dir: str | None, config: str | None) ->
     try:
         if not given:
             directory = state_directory(state_dir, config)
-            found = segments(directory)
-            if not found:
-                fail(f"{directory} holds no journal of cronpoll", UNREACHABLE)
-            return found
-        return [file for path in given for file in (segments(path) if os.path.isdir(path) else [path])]
+            given = (directory,)
+        found: list[str] = []
+        for path in given:
+            own = [path] if os.path.isfile(path) else segments(path)
+            if not own:
+                fail(f"{path} holds no journal of cronpoll", UNREACHABLE)
+            found += own
+        return found
     except CronpollError as error:
         fail(error.message, UNREACHABLE)
 

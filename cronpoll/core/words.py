@@ -25,7 +25,7 @@ def in_words(text: str) -> str:
         parts.append(f"on {_days(day)}")
     elif weekday != "*":
         parts.append(f"on every {_weekdays(weekday)}")
-    elif hour != "*" or minute != "*":
+    elif hour != "*":
         parts.append("every day")
     if month != "*":
         parts.append(f"in {_listed([_MONTHS[number] for number in field_values(3, month)])}")

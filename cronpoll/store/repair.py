@@ -69,7 +69,9 @@ def inspect(file: str) -> Inspection:
         problem, offset = damage.reason, damage.offset
     elif not frames:
         problem, offset = "the snapshot at its beginning is missing", head.length
-    return Inspection(file, len(frames), events, len(data), problem, offset, damage is not None and damage.torn)
+    # A segment is put in place with its snapshot complete: without one it was not torn, it was damaged.
+    torn = damage is not None and damage.torn and bool(frames)
+    return Inspection(file, len(frames), events, len(data), problem, offset, torn)
 
 
 def segments(directory: str) -> list[str]:
