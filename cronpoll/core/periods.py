@@ -1,0 +1,363 @@
+"""Kron: from a nominal minute to the second in its window at which a task starts. Pure, and the same everywhere.
+
+    period      one nominal due minute N; its id is N as RFC 3339 in UTC
+    window      [N, N+D], [N-D/2, N+D/2] or [N-D, N], ends floored to whole seconds, inclusive; W seconds long
+    seed        SHA-256 of identity, period key and salt; its first eight bytes start a SplitMix64 generator
+    draw        u = 53 bits of the generator / 2^53; the distribution maps it to x in [0, 1)
+    candidate   window start + min(W, floor(x * (W + 1)))
+    chosen      the first of at most 64 candidates that the constraints allow; if none is, the period is unschedulable
+
+Nothing here may differ between two machines, two versions of Python or two C libraries, because a thousand hosts have to
+agree without talking. So there are no floats: u is an integer, `uniform` and whole shapes are integer arithmetic, and what
+needs a logarithm uses `decimal`, whose ln, exp and sqrt are correctly rounded by specification, at a fixed precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, tzinfo
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from hashlib import sha256
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from cronpoll.core.zones import EPOCH
+
+DRAWS: Final = 64
+"""Candidates that are tried before a period is given up as unschedulable."""
+WINDOW_LIMIT: Final = timedelta(days=7)
+"""Longest window: what was settled has to be remembered for as long as a window reaches."""
+SHAPE_LIMIT: Final = 100.0
+_MASK: Final = (1 << 64) - 1
+_STEP: Final = 0x9E3779B97F4A7C15
+_ONE: Final = 1 << 53
+_EXACT: Final = Context(prec=50, rounding=ROUND_HALF_EVEN)
+
+Mode = Literal["after", "around", "before"]
+Shape = Literal["uniform", "skewEarly", "skewLate", "normal", "exponential"]
+Strategy = Literal["stable", "daily", "weekly"]
+Middle = Literal["start", "mid", "nominal", "end"]
+Direction = Literal["early", "late"]
+
+
+class Window(msgspec.Struct, frozen=True, rename="camel"):
+    mode: Mode
+    duration_ms: int
+
+    def around(self, nominal: int) -> tuple[int, int]:
+        """First and last second for a nominal second since 1970."""
+        if self.mode == "after":
+            return nominal, nominal + self.duration_ms // 1_000
+        if self.mode == "before":
+            return nominal - -(-self.duration_ms // 1_000), nominal
+        return (2_000 * nominal - self.duration_ms) // 2_000, (2_000 * nominal + self.duration_ms) // 2_000
+
+
+class Distribution(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How the starts fall in the window. Numbers are written as text, exactly as they were given."""
+
+    name: Shape = "uniform"
+    shape: str = "2"
+    mu: Middle | None = None
+    sigma_ms: int | None = None
+    rate: str = "1"
+    direction: Direction = "early"
+
+
+class Seed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    strategy: Strategy = "stable"
+    salt: str = ""
+
+
+class Constraints(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Clauses on the wall clock of the zone. Within a clause any value suffices; an empty one is no clause."""
+
+    hours: tuple[int, ...] = ()
+    dow: tuple[int, ...] = ()
+    dom: tuple[int, ...] = ()
+    months: tuple[int, ...] = ()
+    between: tuple[tuple[int, int], ...] = ()
+    """Minutes of the day, both ends included; the first may be later than the second, over midnight."""
+    dates: tuple[tuple[date, date], ...] = ()
+
+    def verdicts(self, wall: datetime) -> Iterator[tuple[str, bool]]:
+        """Each clause that is there, and whether the wall time satisfies it."""
+        if self.hours:
+            yield "hours", wall.hour in self.hours
+        if self.dow:
+            yield "dow", (wall.weekday() + 1) % 7 in self.dow
+        if self.dom:
+            yield "dom", wall.day in self.dom
+        if self.months:
+            yield "months", wall.month in self.months
+        if self.between:
+            minute = wall.hour * 60 + wall.minute
+            yield "between", any(_between(minute, first, last) for first, last in self.between)
+        if self.dates:
+            yield "dates", any(first <= wall.date() <= last for first, last in self.dates)
+
+
+def _between(minute: int, first: int, last: int) -> bool:
+    return first <= minute <= last if first <= last else minute >= first or minute <= last
+
+
+class Spread(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Everything about a task that decides where in its periods it starts."""
+
+    window: Window | None = None
+    distribution: Distribution = Distribution()
+    seed: Seed = Seed()
+    only: Constraints | None = None
+    avoid: Constraints | None = None
+
+
+class Draw(NamedTuple):
+    """One candidate and what became of it."""
+
+    number: int
+    bits: int
+    candidate: datetime
+    refused: str | None
+
+
+class Decision(NamedTuple):
+    """What is known about one period. `chosen` is None if it is unschedulable; then `reason` says why."""
+
+    period_id: str
+    nominal: datetime
+    window_start: datetime
+    window_end: datetime
+    period_key: str
+    seed_hash: str
+    chosen: datetime | None
+    reason: str | None
+    draws: int
+
+    @property
+    def settles_at(self) -> datetime:
+        """When the period can be handled: at its chosen time, or at the end of its window if it has none."""
+        return self.chosen or self.window_end
+
+
+def decide(identity: str, spread: Spread, zone: tzinfo, nominal: datetime) -> Decision:
+    """The decision for the period of `nominal`, an instant in UTC on a whole minute."""
+    second = int((nominal - EPOCH).total_seconds())
+    start, end = (second, second) if spread.window is None else spread.window.around(second)
+    period_id = _period_id(nominal)
+    key = _period_key(spread.seed.strategy, period_id, nominal, zone)
+    digest = sha256(f"{identity}\n{key}\n{spread.seed.salt}".encode()).hexdigest()
+    if spread.only is None and spread.avoid is None:
+        # The first candidate is the one; this is the way that is taken a million times.
+        if start == end:
+            return Decision(period_id, nominal, nominal, nominal, key, digest, nominal, None, 0)
+        bits = _mixed((int(digest[:16], 16) + _STEP) & _MASK)
+        chosen = _instant(start + offset(bits, spread, end - start, second - start))
+        return Decision(period_id, nominal, _instant(start), _instant(end), key, digest, chosen, None, 1)
+    return _constrained(spread, zone, nominal, second, start, end, period_id, key, digest)
+
+
+def _constrained(
+    spread: Spread,
+    zone: tzinfo,
+    nominal: datetime,
+    second: int,
+    start: int,
+    end: int,
+    period_id: str,
+    key: str,
+    digest: str,
+) -> Decision:
+    chosen: datetime | None = None
+    reason: str | None = None
+    number = 0
+    for draw in draws(digest, spread, zone, second, start, end):
+        number = draw.number
+        if draw.refused is None:
+            chosen = draw.candidate
+            break
+        reason = draw.refused
+    if chosen is not None:
+        reason = None
+    elif start == end:
+        reason = f"its only time is refused: {reason}"
+    else:
+        reason = f"none of {number} candidates is allowed; the last was refused: {reason}"
+    return Decision(
+        period_id, nominal, _instant(start), _instant(end), key, digest, chosen, reason, number if start != end else 0
+    )
+
+
+def draws(digest: str, spread: Spread, zone: tzinfo, nominal: int, start: int, end: int) -> Iterator[Draw]:
+    """The candidates of a period in order, each with why it is refused, or None; the first that is not ends it."""
+    length = end - start
+    if length == 0:
+        candidate = _instant(nominal)
+        yield Draw(1, 0, candidate, refusal(candidate, spread, zone))
+        return
+    state = int(digest[:16], 16)
+    constrained = spread.only is not None or spread.avoid is not None
+    for number in range(1, DRAWS + 1):
+        state = (state + _STEP) & _MASK
+        bits = _mixed(state)
+        candidate = _instant(start + offset(bits, spread, length, nominal - start))
+        refused = refusal(candidate, spread, zone) if constrained else None
+        yield Draw(number, bits, candidate, refused)
+        if refused is None:
+            return
+
+
+def _mixed(state: int) -> int:
+    """SplitMix64's output for a state, the upper 53 bits of it."""
+    mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (mixed ^ (mixed >> 31)) >> 11
+
+
+def refusal(candidate: datetime, spread: Spread, zone: tzinfo) -> str | None:
+    """Why the constraints refuse a time, or None if they allow it."""
+    if spread.only is None and spread.avoid is None:
+        return None
+    wall = candidate.astimezone(zone)
+    for clause, holds in spread.only.verdicts(wall) if spread.only is not None else ():
+        if not holds:
+            return f"only.{clause} does not hold"
+    for clause, holds in spread.avoid.verdicts(wall) if spread.avoid is not None else ():
+        if holds:
+            return f"avoid.{clause} holds"
+    return None
+
+
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
+def offset(bits: int, spread: Spread, length: int, nominal: int) -> int:
+    """Seconds into a window of `length` seconds for 53 random bits. `nominal`: where in the window the nominal time is."""
+    kind = spread.distribution
+    if kind.name == "uniform":
+        return min(length, bits * (length + 1) >> 53)
+    if kind.name in ("skewEarly", "skewLate"):
+        share = _power(bits if kind.name == "skewEarly" else _ONE - bits, kind.shape)
+        share = share if kind.name == "skewEarly" else 1 - share
+    elif kind.name == "normal":
+        share = _normal(bits, kind, spread.window, length, nominal)
+    else:
+        share = _exponential(bits, kind)
+    return max(0, min(length, int(share * (length + 1) // 1)))
+
+
+def _power(numerator: int, shape: str) -> Fraction | Decimal:
+    """(numerator / 2^53) ** shape: exact for whole shapes."""
+    if numerator == 0:
+        return Fraction(0)
+    if shape.isdecimal():
+        return Fraction(numerator, _ONE) ** int(shape)
+    ctx = _EXACT
+    return ctx.exp(ctx.multiply(Decimal(shape), ctx.ln(_share(numerator))))
+
+
+def _share(numerator: int) -> Decimal:
+    return _EXACT.divide(Decimal(numerator), Decimal(_ONE))
+
+
+def _exponential(bits: int, kind: Distribution) -> Decimal:
+    """The inverse of the exponential distribution cut off at 1: x = -ln(1 - u (1 - e^-rate)) / rate."""
+    ctx, rate = _EXACT, Decimal(kind.rate)
+    kept = ctx.subtract(Decimal(1), ctx.exp(-rate))
+    inner = ctx.subtract(Decimal(1), ctx.multiply(_share(bits), kept))
+    early = ctx.divide(-ctx.ln(inner), rate)
+    return early if kind.direction == "early" else ctx.subtract(Decimal(1), early)
+
+
+def _normal(bits: int, kind: Distribution, window: Window | None, length: int, nominal: int) -> Decimal:
+    """Middle and width in seconds of the window, as a share of it; whatever lies outside is clamped by the caller."""
+    if bits == 0:
+        return Decimal(0)
+    ctx = _EXACT
+    middle = kind.mu or ("nominal" if window is not None and window.mode == "around" else "mid")
+    at = {
+        "start": Decimal(0),
+        "mid": ctx.divide(Decimal(length), Decimal(2)),
+        "nominal": Decimal(nominal),
+        "end": Decimal(length),
+    }[middle]
+    sigma = (
+        ctx.divide(Decimal(length), Decimal(6))
+        if kind.sigma_ms is None
+        else ctx.divide(Decimal(kind.sigma_ms), Decimal(1_000))
+    )
+    place = ctx.add(at, ctx.multiply(sigma, _quantile(bits)))
+    return ctx.divide(place, Decimal(length))
+
+
+# Wichura, algorithm AS 241 (PPND16): the quantile of the normal distribution by rational functions. Its coefficients as
+# published; evaluated in decimal, so that its error is the algorithm's (1e-16) and the same everywhere.
+_NEAR: Final = (
+    "3.3871328727963666080e0 1.3314166789178437745e2 1.9715909503065514427e3 1.3731693765509461125e4 "
+    "4.5921953931549871457e4 6.7265770927008700853e4 3.3430575583588128105e4 2.5090809287301226727e3",
+    "1 4.2313330701600911252e1 6.8718700749205790830e2 5.3941960214247511077e3 2.1213794301586595867e4 "
+    "3.9307895800092710610e4 2.8729085735721942674e4 5.2264952788528545610e3",
+)
+_FAR: Final = (
+    "1.42343711074968357734e0 4.63033784615654529590e0 5.76949722146069140550e0 3.64784832476320460504e0 "
+    "1.27045825245236838258e0 2.41780725177450611770e-1 2.27238449892691845833e-2 7.74545014278341407640e-4",
+    "1 2.05319162663775882187e0 1.67638483018380384940e0 6.89767334985100004550e-1 1.48103976427480074590e-1 "
+    "1.51986665636164571966e-2 5.47593808499534494600e-4 1.05075007164441684324e-9",
+)
+_TAIL: Final = (
+    "6.65790464350110377720e0 5.46378491116411436990e0 1.78482653991729133580e0 2.96560571828504891230e-1 "
+    "2.65321895265761230930e-2 1.24266094738807843860e-3 2.71155556874348757815e-5 2.01033439929228813265e-7",
+    "1 5.99832206555887937690e-1 1.36929880922735805310e-1 1.48753612908506148525e-2 7.86869131145613259100e-4 "
+    "1.84631831751005468180e-5 1.42151175831644588870e-7 2.04426310338993978564e-15",
+)
+
+
+def _rational(coefficients: tuple[str, str], at: Decimal) -> Decimal:
+    above, below = ([Decimal(text) for text in side.split()] for side in coefficients)
+    return _EXACT.divide(_polynomial(above, at), _polynomial(below, at))
+
+
+def _polynomial(coefficients: list[Decimal], at: Decimal) -> Decimal:
+    value = Decimal(0)
+    for coefficient in reversed(coefficients):
+        value = _EXACT.fma(value, at, coefficient)
+    return value
+
+
+def _quantile(bits: int) -> Decimal:
+    """The standard normal quantile of bits / 2^53, bits above zero."""
+    ctx = _EXACT
+    centred = ctx.subtract(_share(bits), Decimal("0.5"))
+    if abs(centred) <= Decimal("0.425"):
+        return ctx.multiply(
+            centred, _rational(_NEAR, ctx.subtract(Decimal("0.180625"), ctx.multiply(centred, centred)))
+        )
+    tail = _share(bits if centred < 0 else _ONE - bits)
+    root = ctx.sqrt(-ctx.ln(tail))
+    if root <= 5:
+        value = _rational(_FAR, ctx.subtract(root, Decimal("1.6")))
+    else:
+        value = _rational(_TAIL, ctx.subtract(root, Decimal(5)))
+    return -value if centred < 0 else value
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _period_id(nominal: datetime) -> str:
+    return f"{nominal.isoformat()[:19]}Z"
+
+
+def _period_key(strategy: Strategy, period_id: str, nominal: datetime, zone: tzinfo) -> str:
+    if strategy == "stable":
+        return period_id
+    wall = nominal.astimezone(zone)
+    if strategy == "daily":
+        return wall.date().isoformat()
+    year, week, _ = wall.isocalendar()
+    return f"{year:04d}-W{week:02d}"
+
+
+def _instant(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
