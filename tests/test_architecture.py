@@ -34,7 +34,7 @@ OUTSIDE = {
     "config": {"msgspec"},
     "runtime": {"msgspec", "psutil", "structlog"},
     "daemon": {"click", "daemon", "psutil", "watchfiles"},
-    "cli": {"click", "msgspec", "psutil", "rich"},
+    "cli": {"click", "msgspec", "psutil", "rich", "tomli_w"},
     "testing": set(),
     "__init__": set(),
     "__main__": set(),

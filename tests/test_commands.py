@@ -451,8 +451,9 @@ def test_without_anything_to_begin_from_a_repair_says_so_and_changes_nothing(tmp
 
 
 def test_a_directory_in_use_is_not_repaired(tmp_path: Path) -> None:
-    with Living(tmp_path, TASKS) as daemon:
+    with Living(tmp_path, TASKS.replace("0 * * * *", "* * * * *")) as daemon:
         daemon.up()
+        daemon.wait_for("TaskRunCompleted")  # so that something intact is behind the damage
         damaged(daemon.state, b'"event":"TaskAdded"')
         done = daemon.command("journal", "repair", "--state-dir", str(daemon.state), "--yes")
         assert done.returncode == 3

@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "next": "cronpoll.cli.times:next_",
     "explain": "cronpoll.cli.times:explain",
     "init": "cronpoll.cli.starter:init",
+    "import": "cronpoll.cli.importing:import_",
     "plan": "cronpoll.cli.ahead:plan",
     "simulate": "cronpoll.cli.ahead:simulate",
     "history": "cronpoll.cli.past:history",

@@ -390,7 +390,9 @@ class _Reader:
         try:
             return check(value)
         except WrongError as wrong:
-            found = abbreviate(repr(value), 80)
+            # What these hold may be secret, and problems are logged.
+            secret = path[-1] in ("env", "args", "kwargs")
+            found = f"a value of type {type(value).__name__}" if secret else abbreviate(repr(value), 80)
             self._complain(self._places.value(path), f"{path[-1]}: found {found}; {wrong}", task)
             return None
 

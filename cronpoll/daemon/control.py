@@ -77,3 +77,5 @@ class ControlSocket:
             return {"ok": True, **await handler(request)}
         except CronpollError as error:
             return {"ok": False, "error": error.message}
+        except wire.BadRequestError as error:
+            return {"ok": False, "error": str(error)}

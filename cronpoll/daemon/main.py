@@ -89,7 +89,8 @@ def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -
 
 def _plain_signals() -> None:
     """Undo what whoever started us had ignored or blocked: children inherit it."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1):
-        if signal.getsignal(number) is signal.SIG_IGN:
+    for number in signal.valid_signals():
+        # The interpreter ignores these two for itself and restores them in its children.
+        if number not in (signal.SIGPIPE, signal.SIGXFSZ) and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -27,15 +27,18 @@ class Reaper:
         if os.getpid() != 1:
             return
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._ended.set)
+        loop = asyncio.get_running_loop()
+        patient_at = loop.time() + _LOOK_SECONDS
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(max(patient_at - loop.time(), 0)):
                     await self._ended.wait()
-                    self._ended.clear()
                     await asyncio.sleep(0.2)  # those who wait for their own children go first
-                    self.look(patient=False)
-                    continue
-            self.look(patient=True)
+            self._ended.clear()
+            patient = loop.time() >= patient_at
+            self.look(patient=patient)
+            if patient:
+                patient_at = loop.time() + _LOOK_SECONDS
 
     def look(self, *, patient: bool) -> None:
         """Reap orphans. `patient`: enough time has passed since the last such look to reap what nobody asked for."""

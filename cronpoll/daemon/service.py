@@ -20,7 +20,7 @@ from cronpoll.config.registry import Daemon, Registry, read
 from cronpoll.core import events as e
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Registration
-from cronpoll.daemon import assembly
+from cronpoll.daemon import assembly, wire
 from cronpoll.daemon.control import ControlSocket
 from cronpoll.daemon.files import LogStream, replace_file
 from cronpoll.daemon.notify import Notifier
@@ -382,13 +382,13 @@ class Service:
         return {**answer, "held": engine.held()}
 
     async def _handle_run(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"runId": await self._engine().run_now(str(request["task"]))}
+        return {"runId": await self._engine().run_now(wire.task_of(request))}
 
     async def _handle_suspend(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"state": await self._engine().suspend(str(request["task"]))}
+        return {"state": await self._engine().suspend(wire.task_of(request))}
 
     async def _handle_resume(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"state": await self._engine().resume(str(request["task"]))}
+        return {"state": await self._engine().resume(wire.task_of(request))}
 
     async def _handle_reload(self, _: dict[str, Any]) -> dict[str, Any]:
         return await self._reload(forced=True)

@@ -30,6 +30,18 @@ class UnreachableError(Exception):
     """There is nobody at the socket. The text says what was tried."""
 
 
+class BadRequestError(Exception):
+    """A request that lacks what its verb needs."""
+
+
+def task_of(request: dict[str, Any]) -> str:
+    """The task that a request is about."""
+    name = request.get("task")
+    if not isinstance(name, str):
+        raise BadRequestError("the request does not say which task is meant")
+    return name
+
+
 def bind(path: str) -> socket.socket:
     """A listening socket at `path`, for its owner alone. What was there is removed: whoever holds the lock may."""
     with suppress(FileNotFoundError):

@@ -23,8 +23,19 @@ from cronpoll.config.importer import resolve
 async def _to_its_end(awaitable: Awaitable[Any]) -> None:
     """As on the daemon's loop: asked to end, a coroutine is cancelled and may clean up."""
     task = asyncio.ensure_future(awaitable)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await task
+    asked = asyncio.Event()
+
+    def end() -> None:
+        asked.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not asked.is_set():
+            raise
+        sys.exit(128 + signal.SIGTERM)  # as it was asked to: nothing to explain
 
 
 def main() -> None:
@@ -39,6 +50,8 @@ def main() -> None:
         if inspect.isawaitable(result):
             asyncio.run(_to_its_end(result))
     except BaseException as error:  # the callback's own code: whatever it raises is a failed run
+        if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
+            raise
         traceback.print_exc()
         from cronpoll.runtime.runs import describe, kind_of
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
@@ -80,10 +80,10 @@ class Decisions:
     """What one cycle has decided and not yet made durable.
 
     events: in order. starts, replace, orders: what to do when they are durable. look_again: names to judge once more then.
-    names, waited: who was judged, and who of them had waited for a slot, to be put back if they cannot be made durable.
+    suspended: what orders decided before have made of a name. names, waited: who was judged, and who of them had waited for a slot, to be put back if they cannot be made durable.
     """
 
-    __slots__ = ("events", "look_again", "names", "orders", "replace", "starts", "waited")
+    __slots__ = ("events", "look_again", "names", "orders", "replace", "starts", "suspended", "waited")
 
     def __init__(self) -> None:
         self.events: list[e.Event] = []
@@ -92,6 +92,7 @@ class Decisions:
         self.starts: list[Run] = []
         self.replace: list[str] = []
         self.orders: list[tuple[Order, str]] = []
+        self.suspended: dict[str, bool] = {}
         self.names: dict[str, None] = {}
 
 
@@ -129,7 +130,7 @@ class Engine:
         self._notes: list[e.Event] = []
         self._tell_once = self._tell  # one bound method for all runs
         self._survivors = None if processes is None else Survivors(processes, clock, self._tell, self._look_at)
-        self._held: dict[str, None] = {} if self._survivors is None else self._survivors.held
+        self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
 
         self._stop_requested = False
         self._may_end = False
@@ -600,12 +601,14 @@ class Engine:
         elif order.verb == "start":
             self._start_by_hand(order, entry, decisions, now, elapsed)
         elif order.verb == "suspend":
-            if not entry.state.suspended:
+            if not decisions.suspended.get(name, entry.state.suspended):
                 decisions.events.append(e.TaskSuspended(now, name, "command"))
+                decisions.suspended[name] = True
             decisions.orders.append((order, "suspended"))
         else:
-            if entry.state.suspended:
+            if decisions.suspended.get(name, entry.state.suspended):
                 decisions.events.append(self._roster.resumed(entry.state, now, "command"))
+                decisions.suspended[name] = False
                 decisions.look_again.append(name)
             by_file = entry.state.config.options.suspend
             decisions.orders.append((order, "still suspended by the file" if by_file else "resumed"))

@@ -109,6 +109,7 @@ class _Child:
             process, answers = self._spawn_with_request(words, request)
         assert process.stdout is not None
         assert process.stderr is not None
+        ended = False
         output = Output(run, clock, {"stdout": process.stdout, "stderr": process.stderr})
         try:
             identity = identify(process.pid)
@@ -117,14 +118,16 @@ class _Child:
             try:
                 await _exited(process)
             except asyncio.CancelledError:
+                ended = True
                 await _end_group(process)
-                raise
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 if process.poll() is None:  # cut off even while it was being ended
                     os.killpg(process.pid, signal.SIGKILL)
             answer = b"" if answers is None else _all_there_is(answers)
             lines = output.finish()
+        if ended:  # the engine knows why; what it does not know is what was printed
+            raise RunFailedError("Ended", "ended from outside", lines)
         self._judge(process.returncode, answer, lines)
 
     @staticmethod
@@ -325,9 +328,10 @@ def identify(pid: int) -> ChildProcess | None:
 
 
 def boot_id() -> str:
+    """Within which process numbers mean something: this boot of the machine and, in it, this container."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
 

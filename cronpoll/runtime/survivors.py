@@ -54,8 +54,19 @@ class Processes(Protocol):
         """Ask them to end, or make them."""
 
 
+class _Held:
+    """A name of which something may be left."""
+
+    def __init__(self, runs: Sequence[OpenRun], ending: bool) -> None:
+        self.runs = runs
+        self.ending = ending
+        self.asked_at: float | None = None
+        self.seen: set[int] = set()
+        self.killed: set[int] = set()
+
+
 class Survivors:
-    """The names that are held, and what is done so that they need not be."""
+    """The names that are held, and what is done so that they need not be. One look at the process table serves them all."""
 
     def __init__(
         self, processes: Processes, clock: Clock, tell: Callable[[e.Event], None], free: Callable[[str], None]
@@ -64,50 +75,63 @@ class Survivors:
         self._clock = clock
         self._tell = tell
         self._free = free
-        self._work: list[asyncio.Task[None]] = []
-        self.held: dict[str, None] = {}
+        self._work: asyncio.Task[None] | None = None
+        self.held: dict[str, _Held] = {}
 
     def begin(self, book: Book) -> None:
         """Hold every name of which something may be left, and look."""
         for name, task in book.tasks.items():
             if task.remains:
-                self.held[name] = None
-                ending = task.config.options.interrupted == "restart"
-                work = asyncio.get_running_loop().create_task(self._see_to(name, task.remains, ending))
-                self._work.append(work)
+                self.held[name] = _Held(task.remains, task.config.options.interrupted == "restart")
+        if self.held:
+            self._work = asyncio.get_running_loop().create_task(self._see_to_them())
 
     def stop(self) -> None:
         """Leave the rest to the next instance: the journal still says what may be left."""
-        for work in self._work:
-            work.cancel()
+        if self._work is not None:
+            self._work.cancel()
 
-    async def _see_to(self, name: str, runs: Sequence[OpenRun], ending: bool) -> None:
-        while True:
+    async def _see_to_them(self) -> None:
+        while self.held:
             try:
-                await self._until_gone(name, runs, ending)
-                break
-            except Exception:  # the process table cannot be read: the name stays held, for starting might be an overlap
-                text = "looking for processes of earlier runs failed; their task is held, and it is tried again"
+                pause = await self._look()
+            except Exception:  # the process table cannot be read: the names stay held, for starting might be an overlap
+                text = "looking for processes of earlier runs failed; their tasks are held, and it is tried again"
                 logging.getLogger("cronpoll").exception(text)
-                await asyncio.sleep(_AGAIN_SECONDS)
-        del self.held[name]
-        self._free(name)
+                pause = _AGAIN_SECONDS
+            await asyncio.sleep(pause if self.held else 0)
 
-    async def _until_gone(self, name: str, runs: Sequence[OpenRun], ending: bool) -> None:
-        seen: set[int] = set()
-        killed: set[int] = set()
-        began = self._clock.monotonic()
-        while found := await _in_thread(self._processes.find, runs):
-            new = [survivor for survivor in found if survivor.pid not in seen]
-            plan: Literal["end", "wait"] = "end" if ending else "wait"
-            for pid, run_id, command in new:
-                self._tell(e.TaskSurvivorFound(self._clock.wall(), name, run_id, pid, command, plan))
-            seen |= {survivor.pid for survivor in new}
-            if ending:
-                await _in_thread(partial(self._processes.end, kill=False), new)
-                if self._clock.monotonic() - began >= GRACE_SECONDS:
-                    killed |= {survivor.pid for survivor in found}
-                    await _in_thread(partial(self._processes.end, kill=True), found)
-            await asyncio.sleep(_LOOK_SECONDS if ending else _PATIENCE_SECONDS)
-        if seen:
-            self._tell(e.TaskSurvivorsGone(self._clock.wall(), name, len(seen), len(killed)))
+    async def _look(self) -> float:
+        """One look, and what follows from it. How long to wait before the next."""
+        owners = {run.run_id: name for name, held in self.held.items() for run in held.runs}
+        found = await _in_thread(self._processes.find, [run for held in self.held.values() for run in held.runs])
+        alive: dict[str, list[Survivor]] = {name: [] for name in self.held}
+        for survivor in found:
+            alive[owners[survivor.run_id]].append(survivor)
+        for name, survivors in alive.items():
+            if survivors:
+                await self._deal_with(name, survivors)
+                continue
+            held = self.held.pop(name)
+            if held.seen:
+                self._tell(e.TaskSurvivorsGone(self._clock.wall(), name, len(held.seen), len(held.killed)))
+            self._free(name)
+        return _LOOK_SECONDS if any(held.ending for held in self.held.values()) else _PATIENCE_SECONDS
+
+    async def _deal_with(self, name: str, survivors: list[Survivor]) -> None:
+        held = self.held[name]
+        new = [survivor for survivor in survivors if survivor.pid not in held.seen]
+        for pid, run_id, command in new:
+            held.seen.add(pid)
+            plan: Literal["end", "wait"] = "end" if held.ending else "wait"
+            self._tell(e.TaskSurvivorFound(self._clock.wall(), name, run_id, pid, command, plan))
+        if not held.ending:
+            return
+        if new:
+            await _in_thread(partial(self._processes.end, kill=False), new)
+        elapsed = self._clock.monotonic()
+        if held.asked_at is None:
+            held.asked_at = elapsed
+        elif elapsed - held.asked_at >= GRACE_SECONDS:
+            held.killed |= {survivor.pid for survivor in survivors}
+            await _in_thread(partial(self._processes.end, kill=True), survivors)

@@ -1,0 +1,227 @@
+"""`cronpoll import`: a crontab becomes a registry file. What the lines mean is asked of `crontab`; here it is written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from cronpoll.cli.common import NO, UNREACHABLE, fail, visible
+from cronpoll.config.crontab import Job, Remark, Translation, guess_owner, guess_system, lines_of, translate
+from cronpoll.core.errors import abbreviate
+
+LARGE: Final = 2_000
+"""Lines from which on an import takes long enough to show how far it is."""
+_WRONG_CALL: Final = 2
+_LINE_LENGTH: Final = 160
+
+# Each default with what a reader of the file has to know about it.
+_DEFAULTS: Final = (
+    ('catch_up = "never"', "cron does not make up for what it missed,"),
+    ('concurrency = "allow"', "nor wait for an earlier run to end,"),
+    ('interrupted = "abandon"', "nor start again what a crash has ended,"),
+    ("retry = { max_attempts = 1 }", "nor try again what failed,"),
+    ('repeated_hour = "first"', "nor repeat a fixed time when the clock is put back"),
+)
+
+
+@click.command("import", epilog="Example: cronpoll import /etc/crontab --output tasks.toml")
+@click.argument("crontab", metavar="CRONTAB")
+@click.option("--output", "-o", metavar="FILE", help="Write the registry file there. [default: standard output]")
+@click.option("--force", is_flag=True, help="Replace FILE if there is one.")
+@click.option(
+    "--system/--user",
+    "system",
+    default=None,
+    help="Whether there is a user column, as in /etc/crontab. [default: guessed from place and content]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON; without --output it has the file in it.")
+def import_(crontab: str, output: str | None, force: bool, system: bool | None, as_json: bool) -> None:
+    """Turn a crontab into a registry file that does what cron did.
+
+    CRONTAB is a file, or - for standard input. Steps, names, macros, percent signs and environment lines are translated.
+    What has no exact translation is reported with its line and the reason, also as a comment in the file. Exits with 1 if
+    there is such a line, with 3 if a file cannot be read or written.
+    """
+    if output == "-":
+        output = None
+    if output is not None and not force and os.path.lexists(output):
+        fail(f"{output}: exists already; --force replaces it", _WRONG_CALL)
+    file, content = _read(crontab)
+    place = "" if crontab == "-" else os.path.abspath(crontab)
+    if system is None:
+        system = guess_system(place, content)
+    owner = None if system else guess_owner(place)
+    with _progress(len(lines_of(content))) as begin:
+        translation = translate(content, system=system, owner=owner, advance=begin("Translating"))
+        home = None if system or owner is not None else _home()
+        written = registry_text(file, translation, home, begin("Writing")).encode()
+    if output is not None:
+        _write(output, written, force)
+    if as_json:
+        click.echo(json.dumps(_report(file, translation, None if output is not None else written.decode()), indent=2))
+    elif output is None:
+        click.echo(written, nl=False)
+    for line in _complaints(file, translation):
+        click.echo(line, err=True)
+    if not as_json and output is not None:
+        number, lost = len(translation.jobs), len(translation.untranslated)
+        more = f"; {lost} {'line was' if lost == 1 else 'lines were'} not translated" if lost else ""
+        click.echo(f"{visible(output)}: {number} {'task' if number == 1 else 'tasks'} written{more}", err=True)
+    sys.exit(NO if translation.untranslated else 0)
+
+
+def _read(crontab: str) -> tuple[str, bytes]:
+    """The name to show, and the content."""
+    try:
+        if crontab == "-":
+            return "<stdin>", sys.stdin.buffer.read()
+        with open(crontab, "rb") as opened:
+            return crontab, opened.read()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        fail(f"{crontab}: cannot be read: {getattr(error, 'strerror', None) or error}", UNREACHABLE)
+
+
+def _home() -> str | None:
+    """Where whoever calls is at home, if that can be written down."""
+    home = os.path.expanduser("~")
+    return home if visible(home) == home else None
+
+
+def _write(output: str, written: bytes, force: bool) -> None:
+    """Write a file that only its owner reads: commands and environments of a crontab can hold secrets.
+
+    An existing one is replaced at once, so that a daemon that watches it never sees half of it, and keeps its mode.
+    """
+    try:
+        mode = None
+        if force:
+            output = os.path.realpath(output)
+            try:
+                mode = os.stat(output).st_mode
+            except FileNotFoundError:
+                pass
+        if mode is not None and not stat.S_ISREG(mode):
+            with open(output, "wb") as device:
+                device.write(written)
+            return
+        place = f"{output}.{os.getpid()}.new" if mode is not None else output
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(handle, "wb") as opened:
+                opened.write(written)
+                if mode is not None:
+                    os.fchmod(opened.fileno(), stat.S_IMODE(mode))
+            if mode is not None:
+                os.replace(place, output)
+        except OSError:
+            os.unlink(place)
+            raise
+    except (OSError, ValueError) as error:
+        fail(f"{output}: cannot be written: {getattr(error, 'strerror', None) or error}", UNREACHABLE)
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def _complaints(file: str, translation: Translation) -> Iterator[str]:
+    remarks = [(remark, "") for remark in translation.untranslated]
+    remarks += [(remark, "note: ") for remark in translation.notes]
+    for remark, kind in sorted(remarks, key=lambda pair: pair[0].line):
+        yield visible(f"{file}:{remark.line}: {kind}{remark.reason}")
+    if not translation.jobs:
+        yield visible(f"{file}: note: there is no job in it that could be translated")
+
+
+def _report(file: str, translation: Translation, toml: str | None) -> dict[str, Any]:
+    def remarks(of: list[Remark]) -> list[dict[str, Any]]:
+        return [{"line": remark.line, "reason": remark.reason, "text": remark.text} for remark in of]
+
+    report = {
+        "file": file,
+        "system": translation.system,
+        "complete": not translation.untranslated,
+        "tasks": [{"line": job.line, **_table(job)} for job in translation.jobs],
+        "settings": translation.settings,
+        "untranslated": remarks(translation.untranslated),
+        "notes": remarks(translation.notes),
+    }
+    return report if toml is None else {**report, "toml": toml}
+
+
+@contextmanager
+def _progress(lines: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
+    """What begins a stretch of work and gives the function that counts its lines; shown only if somebody is watching."""
+    if lines < LARGE or not sys.stderr.isatty():
+        yield lambda _: lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+
+        def begin(what: str) -> Callable[[int], None]:
+            bar = progress.add_task(what, total=lines)
+            return lambda number: progress.advance(bar, number)
+
+        yield begin
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def registry_text(
+    file: str, translation: Translation, home: str | None = None, advance: Callable[[int], None] = lambda _: None
+) -> str:
+    """The registry file of a crontab. `home`: where its commands begin if nothing else is said."""
+    import tomli_w
+
+    parts = [_comment(_introduction(file, translation)), "\n"]
+    if translation.untranslated:
+        parts += [_comment(_left_out(translation.untranslated)), "\n"]
+    parts.append("[defaults]\n")
+    parts += [f"{line:28}  # {reason}\n" for line, reason in _DEFAULTS]
+    if home is not None:
+        parts.append(f"{tomli_w.dumps({'cwd': home}).rstrip():28}  # it starts the commands of a user in the home\n")
+    last = 0
+    for job in translation.jobs:
+        parts += ["\n", tomli_w.dumps({"task": [_table(job)]})]
+        advance(job.line - last)
+        last = job.line
+    return "".join(parts)
+
+
+def _introduction(file: str, translation: Translation) -> Iterator[str]:
+    kind = (
+        "a system crontab, with a user column" if translation.system else "the crontab of a user, without user column"
+    )
+    yield f"Written by cronpoll import from {abbreviate(visible(file))}, read as {kind}."
+    yield "The [defaults] make cronpoll do as cron does. Each that you take out gives you what cronpoll does better."
+    yield "What remains different: nobody is mailed; where the crontab sets no PATH, it is the daemon's, not /usr/bin:/bin;"
+    yield "a job whose time the clock skips when it is put forward does not run that day (cronpoll validate names them)."
+
+
+def _left_out(untranslated: list[Remark]) -> Iterator[str]:
+    yield "NOT translated, and not in this file:"
+    for remark in untranslated:
+        yield f"  line {remark.line}: {visible(remark.reason)}"
+        yield f"      {abbreviate(visible(remark.text), _LINE_LENGTH)}"
+
+
+def _comment(lines: Iterator[str]) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+
+def _table(job: Job) -> dict[str, Any]:
+    """A job as a [[task]]. What is the default of the file is left out."""
+    optional: dict[str, Any] = {"user": job.user, "timezone": job.timezone, "cwd": job.cwd, "env": job.env or None}
+    if job.repeated_hour != "first":
+        optional["repeated_hour"] = job.repeated_hour
+    written = {"name": job.name, "description": job.description, "cron": job.cron, "command": list(job.command)}
+    return written | {key: value for key, value in optional.items() if value is not None}
