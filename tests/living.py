@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from glob import glob
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +32,7 @@ class Living:
         self.log: list[dict[str, Any]] = []
         self.raw: list[str] = []
         self.process: subprocess.Popen[str] | None = None
+        self._began = 0
         self._news = threading.Condition()
         self._reader: threading.Thread | None = None
         if tasks is not None:
@@ -64,7 +67,9 @@ class Living:
             # A child that reset its clock would live in another time than its daemon.
             surroundings["FAKETIME_DONT_RESET"] = "1"
             command = ["faketime", "-f", clock, *command]
+            _sweep_after_faketime()
         self._close_pipes()
+        self._began = len(self.log)
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=surroundings, cwd="/", **options
         )
@@ -91,6 +96,24 @@ class Living:
         self.start(*arguments, **options)
         self.wait_for("DaemonStarted", since=mark)
         return self
+
+    def following(self, *arguments: str, **options: Any) -> Living:
+        """Start it and wait until the file system tells it of changes: from then on it need not look by itself."""
+        self.up(*arguments, **options)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._is_told_of_changes():
+            assert time.monotonic() < deadline, "it does not watch anything"
+            time.sleep(0.02)
+        return self
+
+    def _is_told_of_changes(self) -> bool:
+        for entry in glob(f"/proc/{self.pid}/fdinfo/*"):
+            try:
+                if "inotify wd" in Path(entry).read_text():
+                    return True
+            except OSError:  # closed meanwhile
+                pass
+        return False
 
     def wait_for(self, event: str, *, count: int = 1, since: int = 0, **fields: Any) -> dict[str, Any]:
         """The `count`-th event of that name with these fields, once it has been logged."""
@@ -157,12 +180,14 @@ class Living:
 
     def __exit__(self, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:
-            for pid in {self.process.pid, *(event["pid"] for event in self.events("DaemonStarted")[-1:])}:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            self.process.wait(PATIENCE_SECONDS)
+            # A wrapper ends by itself when the daemon is gone, and tidies up.
+            started = bool(self.events("DaemonStarted", since=self._began))
+            try:
+                os.kill(self.pid if started else self.process.pid, signal.SIGKILL)
+                self.process.wait(10)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                self.process.kill()
+                self.process.wait(PATIENCE_SECONDS)
         if self._reader is not None:
             self._reader.join(PATIENCE_SECONDS)
         self._close_pipes()
@@ -173,6 +198,13 @@ class Living:
             for pipe in (self.process.stdout, self.process.stderr):
                 assert pipe is not None
                 pipe.close()
+
+
+def _sweep_after_faketime() -> None:
+    """Remove what killed ones have left in /dev/shm, by process id: a later one of the same id could not start."""
+    for path in Path("/dev/shm").glob("*faketime_s*_*"):
+        if not Path("/proc", path.name.rpartition("_")[2]).exists():
+            path.unlink(missing_ok=True)
 
 
 def faketime_there() -> bool:

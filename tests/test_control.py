@@ -254,34 +254,54 @@ with socket.socket(socket.AF_UNIX) as connection:
     try: connection.connect(sys.argv[1])
     except PermissionError: sys.exit("not even reached")
     connection.sendall(b'{"verb": "run", "task": "fine"}\\n')
-    print(connection.recv(65536).decode())
+    print("sent", flush=True)
+    try: print(connection.recv(65536).decode())
+    except ConnectionResetError as error: print(error)
 """
 
 
-def stranger(path: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", STRANGER, str(path)], capture_output=True, text=True, check=False)
+def stranger(path: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", STRANGER, str(path)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @needs_root
 def test_another_user_does_not_reach_the_socket(living: Living) -> None:
-    assert stranger(living.state / "control.sock").stderr == "not even reached\n"
+    assert stranger(living.state / "control.sock").communicate(timeout=30) == ("", "not even reached\n")
 
 
-@needs_root
-def test_another_user_who_reaches_the_socket_is_refused() -> None:
+@pytest.fixture(scope="module")
+def refused() -> Iterator[tuple[Living, str]]:
+    """A daemon whose socket somebody has opened to all, and what another user was answered."""
     with tempfile.TemporaryDirectory(dir="/tmp") as place, Living(Path(place), TASKS) as daemon:
         daemon.up()
         path = daemon.state / "control.sock"
         for opened, mode in ((Path(place), 0o755), (daemon.state, 0o755), (path, 0o666)):
             opened.chmod(mode)
-        answer = json.loads(stranger(path).stdout)
-        assert answer == {"ok": False, "error": "access denied"}
-        denied = daemon.wait_for("AccessDenied")
-        assert denied["path"] == str(path)
-        assert denied["reason"] == "user 65534 called; only user 0 and root may"
-        assert daemon.events("TaskRunStarted") == []
-        assert lives(daemon)
+        daemon.signal(signal.SIGSTOP)  # until all is sent
+        with stranger(path) as caller:
+            assert caller.stdout is not None
+            assert caller.stdout.readline() == "sent\n"
+            daemon.signal(signal.SIGCONT)
+            answer, _ = caller.communicate(timeout=30)
+        yield daemon, answer
         assert daemon.stop() == 0
+
+
+@needs_root
+def test_another_user_who_reaches_the_socket_is_refused(refused: tuple[Living, str]) -> None:
+    daemon, _ = refused
+    denied = daemon.wait_for("AccessDenied")
+    assert denied["path"] == str(daemon.state / "control.sock")
+    assert denied["reason"] == "user 65534 called; only user 0 and root may"
+    assert daemon.events("TaskRunStarted") == []
+    assert lives(daemon)
+
+
+@needs_root
+def test_another_user_who_reaches_the_socket_is_told_so(refused: tuple[Living, str]) -> None:
+    _, answer = refused
+    assert json.loads(answer) == {"ok": False, "error": "access denied"}
 
 
 # -- where it is -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import pytest
 from cronpoll import Registration, Scheduler
 from cronpoll.core import events
 from cronpoll.core.model import ChildProcess
+from cronpoll.core.periods import Constraints, Spread, Window
 from cronpoll.runtime.observe import Silence, StandardLog, StreamLog, fields_of
 from cronpoll.runtime.runs import current_run
 from cronpoll.runtime.scheduler import engine_of
@@ -92,6 +93,18 @@ PROMISED = {
         {"taskName": str, "runId": str, "pid": int, "command": str, "plan": str},
     ),
     "TaskSurvivorsGone": ("warning", {"taskName": str, "count": int, "killed": int}),
+    "TaskUnschedulable": (
+        "warning",
+        {
+            "taskName": str,
+            "firstPeriod": "time",
+            "lastPeriod": "time",
+            "count": int,
+            "windowEnd": "time",
+            "reason": str,
+        },
+    ),
+    "TaskAttemptDropped": ("warning", {"taskName": str, "trigger": str, "scheduledTime": "time", "reason": str}),
 }
 # Told by the daemon around the scheduler: test_daemon.py makes each of them happen.
 PROMISED_BY_DAEMON = {
@@ -171,6 +184,11 @@ async def everything_that_can_happen() -> list[events.Event]:
     await engine_of(world.scheduler).suspend("busy")
     await world.passes(minutes=2)
     await engine_of(world.scheduler).resume("busy")
+    # Windows: a period that the constraints refuse, and a retry that comes too late.
+    refused = Spread(window=Window("after", 30_000), avoid=Constraints(hours=tuple(range(24))))
+    hasty = Registration("hasty", every, Job(failures=9), timedelta(seconds=40), deadline=timedelta(seconds=5))
+    await world.reload([Registration("refused", every, Job(), minutes(5), spread=refused), hasty])
+    await world.passes(minutes=3)
     await world.stop()
     return world.log.events
 

@@ -10,7 +10,7 @@ import binascii
 import json
 import types
 from collections.abc import Coroutine
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -252,6 +252,14 @@ ON_PAPER: Final[list[tuple[e.Event, dict[str, Any]]]] = [
     ),
     (e.TaskSurvivorsGone(NOW, "t", 2, 1), {"taskName": "t", "count": 2, "killed": 1}),
     (
+        e.TaskUnschedulable(NOW, "t", NOW, LATER, 2, LATER, "why"),
+        {"taskName": "t", "firstPeriod": AT, "lastPeriod": THEN, "count": 2, "windowEnd": THEN, "reason": "why"},
+    ),
+    (
+        e.TaskAttemptDropped(NOW, "t", "retry", LATER, "why"),
+        {"taskName": "t", "trigger": "retry", "scheduledTime": THEN, "reason": "why"},
+    ),
+    (
         e.JournalRepaired(NOW, FILE, 100, 7, "/state/aside/x.torn", ("a", "ß")),
         {"file": FILE, "offset": 100, "bytesCut": 7, "keptAs": "/state/aside/x.torn", "taskNames": ["a", "ß"]},
     ),
@@ -300,6 +308,10 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(get_args(kind))
     if get_origin(kind) in (Union, types.UnionType):
         return st.one_of(*[st.none() if part is type(None) else values_of(part) for part in get_args(kind)])
+    if kind is date:
+        return st.dates(date(1900, 1, 1), date(2400, 1, 1))
+    if get_origin(kind) is tuple and get_args(kind)[-1] is not Ellipsis:
+        return st.tuples(*map(values_of, get_args(kind)))
     if get_origin(kind) is tuple:
         return st.lists(values_of(get_args(kind)[0]), max_size=4).map(tuple)
     return st.builds(kind, **{field.name: values_of(field.type) for field in msgspec.structs.fields(kind)})

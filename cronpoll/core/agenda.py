@@ -15,8 +15,8 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from cronpoll.core.cron import Schedule
 from cronpoll.core.model import MICROSECOND
+from cronpoll.core.windows import AnySchedule, PeriodSchedule
 from cronpoll.core.zones import Gap, Zone, second_of
 
 
@@ -25,7 +25,7 @@ class Group:
 
     __slots__ = ("_counted", "earlier_due", "members", "next_due", "previous_due", "schedule")
 
-    def __init__(self, schedule: Schedule, now: datetime) -> None:
+    def __init__(self, schedule: AnySchedule, now: datetime) -> None:
         self.schedule = schedule
         self.members: dict[str, None] = {}
         self._counted: tuple[datetime, datetime, int] | None = None
@@ -75,21 +75,43 @@ class Group:
         return self._counted[2]
 
 
+class PeriodGroup(Group):
+    """One task with windows. Its instants do not follow from one another, so they are asked for anew each time."""
+
+    __slots__ = ()
+    schedule: PeriodSchedule
+
+    def place(self, now: datetime) -> None:
+        self.previous_due = self.schedule.previous_at_or_before(now)
+        self.earlier_due = None
+        self.next_due = self.schedule.look_after(now)
+
+    def advance(self, now: datetime) -> None:
+        self.place(now)
+
+    def latest_due(self, now: datetime) -> datetime | None:
+        return self.schedule.previous_at_or_before(now)
+
+
+def group_of(schedule: AnySchedule, now: datetime) -> Group:
+    return PeriodGroup(schedule, now) if isinstance(schedule, PeriodSchedule) else Group(schedule, now)
+
+
 class Agenda:
     """All groups, and all delays."""
 
     def __init__(self) -> None:
-        self._groups: dict[Schedule, Group] = {}
+        self._groups: dict[AnySchedule, Group] = {}
         self._due: list[tuple[datetime, int, Group]] = []
         self._delays: list[tuple[float, int, str]] = []
         self._gaps: dict[Zone, Gap | None] = {}
         self._order = count()
 
-    def group(self, schedule: Schedule, now: datetime) -> Group:
+    def group(self, schedule: AnySchedule, now: datetime) -> Group:
         """The group of a schedule, to put members into; made if there is none yet."""
         group = self._groups.get(schedule)
         if group is None:
-            group = self._groups[schedule] = Group(schedule, now)
+            group = self._groups[schedule] = group_of(schedule, now)
             self._push(group)
             zone = schedule.zone
             if zone not in self._gaps:

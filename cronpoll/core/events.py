@@ -86,6 +86,8 @@ class SchedulerStopped(Event, frozen=True):
 
 
 class TaskRunStarted(Event, frozen=True, gc=False):
+    """`scheduled_time`: the due instant served; of a task with a window the chosen time, and `nominal_time` its period."""
+
     journaled = True
     task_name: str
     scheduled_time: Instant
@@ -93,6 +95,7 @@ class TaskRunStarted(Event, frozen=True, gc=False):
     run_id: str
     trigger: Trigger
     is_retry: bool = False
+    nominal_time: Instant | None = None
 
 
 class TaskRunCompleted(Event, frozen=True, gc=False):
@@ -170,6 +173,31 @@ class TaskSkipped(Event, frozen=True, gc=False):
     task_name: str
     reason: str
     scheduled_time: Instant
+    nominal_time: Instant | None = None
+
+
+class TaskUnschedulable(Event, frozen=True, gc=False):
+    """Periods in whose windows the constraints allow no time, first to last: their outcome, and it is final."""
+
+    level = WARNING
+    journaled = True
+    task_name: str
+    first_period: Instant
+    last_period: Instant
+    count: int
+    window_end: Instant
+    reason: str
+
+
+class TaskAttemptDropped(Event, frozen=True, gc=False):
+    """Another attempt was owed, and its deadline has passed: it is not made. The outcome of its period stays."""
+
+    level = WARNING
+    journaled = True
+    task_name: str
+    trigger: Trigger
+    scheduled_time: Instant
+    reason: str
 
 
 class TaskMinuteNonexistent(Event, frozen=True, gc=False):
@@ -209,6 +237,7 @@ class TaskSuspended(Event, frozen=True, gc=False):
 class TaskResumed(Event, frozen=True, gc=False):
     """The suspension was lifted. What was due meanwhile, first to last, is settled without a start; so are retries.
 
+    `open_at`: with a deadline, the latest due instant that is still inside it, and therefore owed.
     If the other of the two, command and file, still suspends the task, nothing of this holds yet.
     """
 
@@ -218,6 +247,7 @@ class TaskResumed(Event, frozen=True, gc=False):
     first_passed: Instant | None = None
     last_passed: Instant | None = None
     count: int = 0
+    open_at: Instant | None = None
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -283,6 +313,7 @@ class TaskAdded(Event, frozen=True, gc=False):
     retry_delay_ms: float
     zone: str
     options: Options = DEFAULT_OPTIONS
+    handled: tuple[Instant, ...] = ()
 
 
 class TaskPreserved(Event, frozen=True, gc=False):
@@ -291,7 +322,7 @@ class TaskPreserved(Event, frozen=True, gc=False):
 
 
 class TaskOverridden(Event, frozen=True, gc=False):
-    """`owed_at`: the due instant of the old schedule that is still to be served."""
+    """`owed_at`: the due instant of the old schedule that is still to be served. `handled`: periods that are settled."""
 
     journaled = True
     task_name: str
@@ -299,6 +330,7 @@ class TaskOverridden(Event, frozen=True, gc=False):
     old_state: TaskConfig
     new_state: TaskConfig
     owed_at: Instant | None = None
+    handled: tuple[Instant, ...] = ()
 
 
 class TaskOrphaned(Event, frozen=True, gc=False):

@@ -17,8 +17,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from cronpoll.core import events as e
-from cronpoll.core.model import MILLISECOND, Book, OpenRun, TaskConfig, TaskState, shared_config
-from cronpoll.core.owed import opening_base
+from cronpoll.core.model import MICROSECOND, MILLISECOND, Book, OpenRun, TaskConfig, TaskState, shared_config
+from cronpoll.core.owed import opening_base_of
 from cronpoll.core.zones import EARLIEST, LATEST
 
 Table = dict[tuple[str, str], str]
@@ -108,10 +108,10 @@ def _stopped(book: Book, _: e.SchedulerStopped) -> None:
 
 def _added(book: Book, event: e.TaskAdded) -> None:
     config = shared_config(event.cron_expression, event.retry_delay_ms, event.zone, event.options)
-    base = opening_base(event.at)
+    base = opening_base_of(config, event.at)
     earlier = book.tasks.get(event.task_name)
     if earlier is None:
-        book.tasks[event.task_name] = TaskState(event.task_name, config, event.at, base)
+        book.tasks[event.task_name] = TaskState(event.task_name, config, event.at, base, handled=event.handled)
         return
     # The name was here before. It is new in every respect but three: a run still open, or what is left of one, occupies
     # it; an instant that was settled once is not settled again; and what an operator suspended stays suspended.
@@ -123,6 +123,7 @@ def _added(book: Book, event: e.TaskAdded) -> None:
         served_until=earlier.served_until,
         last_start=earlier.last_start,
         suspended=earlier.suspended,
+        handled=event.handled,
         remains=earlier.remains,
         runs=tuple(replace(run, detached=True) for run in earlier.runs),
     )
@@ -137,7 +138,9 @@ def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
     schedule_changed = same_schedule(old, new) is False
     if schedule_changed:
         task.registered_at = event.at
-        opening = opening_base(event.at)
+        opening = opening_base_of(new, event.at)
+        task.handled = event.handled
+        task.unschedulable_until = None
         task.base = opening if task.served_until is None else max(opening, task.served_until)
     if new.options.on_change == "reset" and (schedule_changed or old.retry_delay_ms != new.retry_delay_ms):
         task.last_end = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
@@ -145,11 +148,12 @@ def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
 
 
 def same_schedule(old: TaskConfig, new: TaskConfig) -> bool:
-    """Whether two configs have the same due instants by definition: expression, zone and fold rule as written."""
+    """Whether two configs have the same due instants by definition: expression, zone, fold rule, spread as written."""
     return (
         old.cron_expression == new.cron_expression
         and old.zone == new.zone
         and old.options.repeated_hour == new.options.repeated_hour
+        and old.options.spread == new.options.spread
     )
 
 
@@ -192,6 +196,7 @@ def _started(task: TaskState, event: e.TaskRunStarted) -> None:
         task.base = served
     task.attempt = task.attempt + 1 if event.is_retry else 1
     task.period = event.scheduled_time
+    task.nominal = event.nominal_time
     task.retry_at = task.owed_at = task.quarantined_until = None
     task.interrupted = False
 
@@ -269,9 +274,22 @@ def _resumed(task: TaskState, event: e.TaskResumed) -> None:
         task.suspended = False
     if task.is_suspended:
         return
-    task.base = max(task.base, event.at)
+    task.base = max(task.base, event.at if event.open_at is None else event.open_at - MICROSECOND)
     task.retry_at = task.owed_at = None
     task.interrupted = False
+
+
+def _unschedulable(task: TaskState, event: e.TaskUnschedulable) -> None:
+    task.unschedulable_until = event.window_end
+
+
+def _dropped(task: TaskState, event: e.TaskAttemptDropped) -> None:
+    if event.trigger == "interrupted":
+        task.interrupted = False
+    elif event.trigger == "owed":
+        task.owed_at = None
+    else:
+        task.retry_at = None
 
 
 def _preempted(task: TaskState, _: e.TaskRetryPreempted) -> None:
@@ -342,6 +360,8 @@ _OF_TASK: Final[dict[type[e.Event], Callable[[TaskState, Any], None]]] = {
     e.TaskSkipped: _skipped,
     e.TaskBaseReset: _base_reset,
     e.TaskSuspended: _suspended,
+    e.TaskUnschedulable: _unschedulable,
+    e.TaskAttemptDropped: _dropped,
     e.TaskResumed: _resumed,
     e.TaskProcessStarted: _process_started,
     e.TaskSurvivorsGone: _survivors_gone,

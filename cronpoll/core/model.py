@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from cronpoll.core.periods import Spread
+
 RepeatedHour = Literal["both", "first"]
 OnChange = Literal["keep", "reset"]
 CatchUp = Literal["once", "if-run-before", "never"]
@@ -61,6 +63,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     max_retry_delay_ms: float | None = None
     max_attempts: int | None = None
     suspend: bool = False
+    spread: Spread | None = None
+    deadline_ms: float | None = None
     fingerprint: str = ""
     description: str = ""
 
@@ -89,7 +93,8 @@ class Registration(msgspec.Struct, frozen=True):
     started again. `on_change`: whether a changed schedule or retry delay clears the task's timestamps. The n-th retry
     waits retry_delay * retry_backoff**(n-1), at most `max_retry_delay`; after `max_attempts` the next minute is awaited.
     `timeout` ends a coroutine, which is a failure; a changed one holds from the next run on. `suspend`: nothing starts while
-    it is set, and nothing is made up for afterwards. `fingerprint` stands for what the callback does, where that is known
+    it is set, and nothing is made up for afterwards. `spread`: windows, distribution, seed and constraints (Kron), by which
+    each period is given a second of its own. `deadline`: nothing starts later than this after it was due. `fingerprint` stands for what the callback does, where that is known
     (a command and its arguments, as a digest): another one is a changed task. `description` is for people.
     """
 
@@ -108,6 +113,8 @@ class Registration(msgspec.Struct, frozen=True):
     max_retry_delay: timedelta | None = None
     max_attempts: int | None = None
     suspend: bool = False
+    spread: Spread | None = None
+    deadline: timedelta | None = None
     fingerprint: str = ""
     description: str = ""
 
@@ -139,7 +146,9 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     and clocks set back, after which the last start (`last_start`) may lie before earlier ones. `retry_after_ms` is the
     delay that a pending retry was given: it is fixed when the run ends, whatever is edited later. `suspended` is the
     operator's doing; the registration can suspend the task, too. `remains` are runs that ended with their process, or by
-    being given up: children of theirs may still be alive, and nothing may start before they are gone.
+    being given up: children of theirs may still be alive, and nothing may start before they are gone. `handled` are
+    nominal minutes that an earlier schedule has settled and the present one could choose again; `nominal` is that of the
+    last start, if it has a window; `unschedulable_until` how far periods without a chosen time have been recorded.
     """
 
     task_name: str
@@ -165,6 +174,9 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     deaths: int = 0
     quarantined_until: Instant | None = None
     suspended: bool = False
+    nominal: Instant | None = None
+    handled: tuple[Instant, ...] = ()
+    unschedulable_until: Instant | None = None
     remains: tuple[OpenRun, ...] = ()
 
     @property

@@ -53,6 +53,7 @@ class Action(Enum):
     REPLACE = auto()
     SKIP = auto()
     MISS = auto()
+    DROP = auto()
 
 
 class Verdict(NamedTuple):
@@ -93,26 +94,38 @@ def owed(
             return _NOTHING
         if options.concurrency == "forbid":
             return Verdict(Action.SKIP, due=due)
-        if not _still_wanted(task, due, now, waiting_since):
+        if too_late(task.config, due, now) or not _still_wanted(task, due, now, waiting_since):
             return Verdict(Action.MISS, due=due)
         return Verdict(Action.START if options.concurrency == "allow" else Action.REPLACE, due=due)
 
     if due is not None:
         if options.concurrency == "forbid" and _fell_into_last_run(task, due, now):
             return Verdict(Action.SKIP, due=due)
-        if _still_wanted(task, due, now, waiting_since):
+        if not too_late(task.config, due, now) and _still_wanted(task, due, now, waiting_since):
             at_boot = task.registered_at - MINUTE < due <= task.registered_at
             return Verdict(Action.START, "boot" if at_boot else "due", due)
         return Verdict(Action.MISS, due=due)
     if task.interrupted:
-        return Verdict(Action.START, "interrupted", task.period)
+        return _another("interrupted", task.period, task.config, now)
     if task.owed_at is not None:
-        return Verdict(Action.START, "owed", task.owed_at)
+        return _another("owed", task.owed_at, task.config, now)
     if retry_due is not None:
         if elapsed >= retry_due:
-            return Verdict(Action.START, "retry", task.period)
+            return _another("retry", task.period, task.config, now)
         return Verdict(Action.NOTHING, again=retry_due)
     return _NOTHING
+
+
+def _another(trigger: Trigger, period: datetime | None, config: TaskConfig, now: datetime) -> Verdict:
+    """Another attempt of a period, or what a replaced schedule owed: unless the deadline has passed."""
+    late = period is not None and too_late(config, period, now)
+    return Verdict(Action.DROP if late else Action.START, trigger, period)
+
+
+def too_late(config: TaskConfig, due: datetime, now: datetime) -> bool:
+    """Whether the deadline has passed, at the resolution of a second."""
+    deadline_ms = config.options.deadline_ms
+    return deadline_ms is not None and now.replace(microsecond=0) > due + timedelta(milliseconds=deadline_ms)
 
 
 def _fell_into_last_run(task: TaskState, due: datetime, now: datetime) -> bool:
@@ -145,6 +158,11 @@ def opening_base(registered_at: datetime) -> datetime:
     return floor_minute(registered_at) - MICROSECOND
 
 
+def opening_base_of(config: TaskConfig, registered_at: datetime) -> datetime:
+    """The same for any config. With windows there is no open minute: what is chosen from now on is owed, nothing else."""
+    return opening_base(registered_at) if config.options.spread is None else registered_at
+
+
 def owed_under(
     task: TaskState, latest_due: datetime | None, now: datetime, waiting_since: datetime | None = None
 ) -> datetime | None:
@@ -152,6 +170,8 @@ def owed_under(
     if latest_due is None or latest_due <= task.base:
         return task.owed_at
     if task.config.options.concurrency == "forbid" and (task.runs or _fell_into_last_run(task, latest_due, now)):
+        return task.owed_at
+    if too_late(task.config, latest_due, now):
         return task.owed_at
     return latest_due if _still_wanted(task, latest_due, now, waiting_since) else task.owed_at
 

@@ -30,6 +30,8 @@ DRAWS: Final = 64
 WINDOW_LIMIT: Final = timedelta(days=7)
 """Longest window: what was settled has to be remembered for as long as a window reaches."""
 SHAPE_LIMIT: Final = 100.0
+RATE_LIMIT: Final = 1_000.0
+"""Beyond these a distribution is a point at the edge of its window, and not what was meant."""
 _MASK: Final = (1 << 64) - 1
 _STEP: Final = 0x9E3779B97F4A7C15
 _ONE: Final = 1 << 53

@@ -6,18 +6,29 @@ and folded together, they take the book from the old registrations to the new on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from cronpoll.core import events as e
 from cronpoll.core.machine import same_schedule
 from cronpoll.core.model import Book, TaskConfig, TaskState
 from cronpoll.core.owed import clock_was_wrong, owed_under, quarantine_delay
 
-LatestDue = Callable[[TaskConfig, datetime], datetime | None]
-Resumed = Callable[[TaskState, datetime, Literal["command", "file"]], e.TaskResumed]
+
+class Calendar(Protocol):
+    """Who knows when things are due."""
+
+    def latest_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
+        """The latest due instant of a task with this config."""
+
+    def resumed(self, task: TaskState, now: datetime, by: Literal["command", "file"]) -> e.TaskResumed:
+        """The record of a suspension that ends."""
+
+    def handled(self, task: TaskState, config: TaskConfig, now: datetime) -> tuple[datetime, ...]:
+        """The periods that are settled and that the new config could choose again."""
+
 
 _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
@@ -34,13 +45,12 @@ def reconcile(
     book: Book,
     wanted: Sequence[tuple[str, TaskConfig]],
     now: datetime,
-    latest_due: LatestDue,
-    resumed: Resumed,
+    calendar: Calendar,
     *,
     after_restart: bool,
     waiting: Mapping[str, datetime] = _NOBODY,
 ) -> Outcome:
-    """Compare `wanted` with the book. `resumed` makes the record of a suspension that ends.
+    """Compare `wanted` with the book.
 
     `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a slot, and since when.
     """
@@ -60,8 +70,11 @@ def reconcile(
         known = book.tasks.get(name)
         if known is None or not known.registered:
             added += 1
+            handled = () if known is None else calendar.handled(known, config, now)
             events.append(
-                e.TaskAdded(now, name, config.cron_expression, config.retry_delay_ms, config.zone, config.options)
+                e.TaskAdded(
+                    now, name, config.cron_expression, config.retry_delay_ms, config.zone, config.options, handled
+                )
             )
             if known is not None and clock_was_wrong(known, now):
                 events.append(e.TaskBaseReset(now, name, known.base))
@@ -72,7 +85,7 @@ def reconcile(
             preserved.append(name)
         else:
             overridden += 1
-            events.append(_override(known, config, now, latest_due, waiting.get(name)))
+            events.append(_override(known, config, now, calendar, waiting.get(name)))
             if config.options.suspend and not known.config.options.suspend:
                 events.append(e.TaskSuspended(now, name, "file"))
         if after_restart:
@@ -82,7 +95,7 @@ def reconcile(
             if died_running:
                 events += _quarantine(known, config, now)
         if known.config.options.suspend and not config.options.suspend:
-            events.append(resumed(known, now, "file"))  # behind what it drops
+            events.append(calendar.resumed(known, now, "file"))  # behind what it drops
         if clock_was_wrong(known, now):
             events.append(e.TaskBaseReset(now, name, known.base))
     return Outcome(events, added, preserved, overridden, orphaned)
@@ -97,13 +110,14 @@ def _runs_nobody_answers_for(book: Book, names: set[str], now: datetime) -> Iter
 
 
 def _override(
-    task: TaskState, config: TaskConfig, now: datetime, latest_due: LatestDue, waiting_since: datetime | None
+    task: TaskState, config: TaskConfig, now: datetime, calendar: Calendar, waiting_since: datetime | None
 ) -> e.TaskOverridden:
     old = task.config
-    owed_at = task.owed_at
+    owed_at, handled = task.owed_at, task.handled
     if not same_schedule(old, config):
-        owed_at = owed_under(task, latest_due(old, now), now, waiting_since)
-    return e.TaskOverridden(now, task.task_name, change_type(old, config), old, config, owed_at)
+        owed_at = owed_under(task, calendar.latest_due(task.task_name, old, now), now, waiting_since)
+        handled = calendar.handled(task, config, now)
+    return e.TaskOverridden(now, task.task_name, change_type(old, config), old, config, owed_at, handled)
 
 
 def change_type(old: TaskConfig, new: TaskConfig) -> str:

@@ -13,6 +13,7 @@ from types import FunctionType, MethodType
 from typing import Any, Final, get_args
 from zoneinfo import ZoneInfo
 
+import msgspec
 from msgspec.structs import asdict, astuple, replace
 
 from cronpoll.core.cron import parse
@@ -41,6 +42,7 @@ from cronpoll.core.model import (
     RepeatedHour,
     milliseconds,
 )
+from cronpoll.core.periods import RATE_LIMIT, SHAPE_LIMIT, WINDOW_LIMIT, Spread
 
 _NOTHING: Final = timedelta(0)
 _NO_BACKOFF: Final = DEFAULT_OPTIONS.retry_backoff  # the very object: what is the default is left out on paper
@@ -193,6 +195,14 @@ def _check_options(given: Registration) -> None:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= ATTEMPTS_LIMIT
     ):
         raise bad("max_attempts", attempts, f"expected a whole number from 1 to {ATTEMPTS_LIMIT}")
+    if given.deadline is not None and not (
+        isinstance(given.deadline, timedelta) and _NOTHING <= given.deadline <= DELAY_LIMIT
+    ):
+        raise bad("deadline", str(given.deadline), f"expected a duration from zero up to {DELAY_LIMIT.days} days")
+    if given.spread is not None:
+        reason = spread_problem(given.spread)
+        if reason is not None:
+            raise bad("spread", "", reason)
     if not isinstance(given.suspend, bool):
         raise bad("suspend", given.suspend, "expected True or False")
     if (
@@ -219,6 +229,26 @@ def is_async(callback: Any) -> bool:
     while isinstance(callback, partial):
         callback = callback.func
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
+
+
+def spread_problem(spread: Any) -> str | None:
+    """Why this is not a usable spread, or None."""
+    if not isinstance(spread, Spread):
+        return "expected a cronpoll.Spread"
+    try:
+        msgspec.convert(msgspec.to_builtins(spread), Spread)
+    except (msgspec.ValidationError, TypeError) as error:
+        return str(error)
+    if spread.window is not None and not 0 <= spread.window.duration_ms <= milliseconds(WINDOW_LIMIT):
+        return f"expected a window of at most {WINDOW_LIMIT.days} days"
+    for number, most in ((spread.distribution.shape, SHAPE_LIMIT), (spread.distribution.rate, RATE_LIMIT)):
+        try:
+            fits = 0 < float(number) <= most
+        except ValueError:
+            fits = False
+        if not fits:
+            return f"expected a number above 0 and up to {most:g}, not {number!r}"
+    return None
 
 
 def zone_problem(key: Any) -> str | None:
@@ -254,6 +284,8 @@ def options_of(registration: Registration) -> Options:
         max_retry_delay_ms=None if r.max_retry_delay is None else milliseconds(r.max_retry_delay),
         max_attempts=r.max_attempts,
         suspend=r.suspend,
+        spread=r.spread,
+        deadline_ms=None if r.deadline is None else milliseconds(r.deadline),
         fingerprint=r.fingerprint,
         description=r.description,
     )

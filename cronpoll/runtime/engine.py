@@ -38,8 +38,9 @@ from cronpoll.core.errors import (
     SuspensionRefusedError,
 )
 from cronpoll.core.model import MINUTE, Book, Registration
-from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant
+from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant, too_late
 from cronpoll.core.reconcile import Outcome, reconcile
+from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import EPOCH, floor_minute
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.hostzone import ZoneSource
@@ -439,9 +440,7 @@ class Engine:
         now = self._clock.wall()
         roster, book = self._roster, self.book
         wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
-        outcome = reconcile(
-            book, wanted, now, roster.latest_due, roster.resumed, after_restart=after_restart, waiting=self._waiting
-        )
+        outcome = reconcile(book, wanted, now, roster, after_restart=after_restart, waiting=self._waiting)
         batch = preface + outcome.events
         if batch:
             try:
@@ -520,6 +519,8 @@ class Engine:
             self._waiting.pop(name, None)
             return 0
         state, group = entry.state, entry.group
+        if (state.handled or state.config.options.spread is not None) and self._settle_periods(entry, decisions, now):
+            return 0
         waiting_since = self._waiting.get(name)
         verdict = owed(
             state,
@@ -547,16 +548,64 @@ class Engine:
                 self._agenda.delay(name, verdict.again)
         elif action is Action.REPLACE:
             decisions.replace.append(name)
+        elif action is Action.DROP:
+            assert verdict.due is not None
+            decisions.look_again.append(name)
+            entry.retry_due = None if verdict.trigger == "retry" else entry.retry_due
+            reason = "its deadline has passed"
+            decisions.events.append(e.TaskAttemptDropped(now, name, verdict.trigger, verdict.due, reason))
         else:
             # The minute is settled without a start. Something else may be owed beside it: ask again when it is durable.
             assert verdict.due is not None
             decisions.look_again.append(name)
             if action is Action.SKIP:
-                decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due))
+                nominal = self._nominal_of(entry, verdict.due)
+                decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due, nominal))
             else:
-                catch_up = state.config.options.catch_up
-                decisions.events.append(self._missed(entry, verdict.due, now, None, f', and catch_up is "{catch_up}"'))
+                why_not = f', and catch_up is "{state.config.options.catch_up}"'
+                if too_late(state.config, verdict.due, now):
+                    why_not = ", and its deadline has passed"
+                decisions.events.append(self._missed(entry, verdict.due, now, None, why_not))
         return 0
+
+    def _settle_periods(self, entry: Entry, decisions: Decisions, now: datetime) -> bool:
+        """Record periods that get no start by definition. Whether the task has to be looked at again when that is durable.
+
+        Periods without a chosen time are recorded when their window has closed. One that an earlier schedule has handled
+        and the present one has chosen again is skipped.
+        """
+        state, schedule = entry.state, entry.group.schedule
+        if state.is_suspended:
+            return False
+        known = state.unschedulable_until or state.registered_at
+        lost = schedule.unschedulable(known, now) if isinstance(schedule, PeriodSchedule) else []
+        if lost:
+            first, last = lost[0], lost[-1]
+            decisions.events.append(
+                e.TaskUnschedulable(
+                    now,
+                    state.task_name,
+                    first.nominal,
+                    last.nominal,
+                    len(lost),
+                    max(decision.window_end for decision in lost),
+                    last.reason or "",
+                )
+            )
+        due = entry.group.latest_due(now)
+        if state.handled and due is not None and due > state.base:
+            nominal = schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else due
+            if nominal in state.handled:
+                reason = "its period was handled before the schedule was edited"
+                decisions.events.append(e.TaskSkipped(now, state.task_name, reason, due, nominal))
+                decisions.look_again.append(state.task_name)
+                return True
+        return False
+
+    @staticmethod
+    def _nominal_of(entry: Entry, due: datetime) -> datetime | None:
+        schedule = entry.group.schedule
+        return schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else None
 
     def _start(self, entry: Entry, verdict: Verdict, decisions: Decisions, now: datetime, elapsed: float) -> None:
         state = entry.state
@@ -572,7 +621,11 @@ class Engine:
             events.append(e.TaskRetryPreempted(now, name, f"a start was owed for another reason: {trigger}"))
         if is_retry:
             events.append(e.TaskRetryStarted(now, name, state.attempt))
-        events.append(e.TaskRunStarted(now, name, due if due is not None else now, now, run.run_id, trigger, is_retry))
+        nominal = state.nominal if trigger in ("retry", "interrupted") else None
+        if due is not None and trigger in ("due", "boot"):
+            nominal = self._nominal_of(entry, due)
+        scheduled = due if due is not None else now
+        events.append(e.TaskRunStarted(now, name, scheduled, now, run.run_id, trigger, is_retry, nominal))
         decisions.starts.append(run)
 
     def _new_run(self, entry: Entry, now: datetime, elapsed: float) -> Run:
@@ -585,7 +638,9 @@ class Engine:
         state = entry.state
         first = entry.group.schedule.next_after(state.base) or last
         number = entry.group.count(first, last, MISSED_COUNT_LIMIT)
-        if state.last_end is not None and first <= state.last_end:
+        if run_id is not None and state.config.options.spread is not None:
+            reason = "overtaken by a later period"
+        elif state.last_end is not None and first <= state.last_end:
             reason = "the task was still running"
         elif first < self._began:
             reason = "the scheduler was not running"

@@ -13,10 +13,11 @@ from typing import Final, Literal
 import msgspec
 
 from cronpoll.core import events as e
-from cronpoll.core.agenda import Agenda, Group
+from cronpoll.core.agenda import Agenda, Group, group_of
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import (
+    MICROSECOND,
     QUARANTINE_LONGEST,
     Book,
     Callback,
@@ -26,7 +27,10 @@ from cronpoll.core.model import (
     milliseconds,
     shared_config,
 )
+from cronpoll.core.owed import too_late
+from cronpoll.core.periods import WINDOW_LIMIT
 from cronpoll.core.registrations import is_async, options_of
+from cronpoll.core.windows import AnySchedule, PeriodSchedule, handled_periods
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.hostzone import NamedZone
 from cronpoll.runtime.zonebook import ZoneBook
@@ -63,26 +67,50 @@ class Roster:
         zone = registration.timezone or self.zones.host.key
         return shared_config(registration.cron, milliseconds(registration.retry_delay), zone, options_of(registration))
 
-    def latest_due(self, config: TaskConfig, now: datetime) -> datetime | None:
+    def latest_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
         """The latest due instant of a config, registered or not."""
         try:
-            return self._schedule_of(config).previous_at_or_before(now)
+            return self.schedule_of(name, config).previous_at_or_before(now)
         except InvalidCronExpressionError:  # written by a version with another idea of the language: it owes nothing
             return None
 
-    def next_due(self, config: TaskConfig, now: datetime) -> datetime | None:
+    def next_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
         """The next due instant of a config, registered or not."""
-        return self._schedule_of(config).next_after(now)
+        return self.schedule_of(name, config).next_after(now)
+
+    def handled(self, task: TaskState, config: TaskConfig, now: datetime) -> tuple[datetime, ...]:
+        """The periods that are settled under the present config and that another could choose again."""
+        if task.config.options.spread is None and config.options.spread is None:
+            return ()
+        try:
+            old = self.schedule_of(task.task_name, task.config)
+        except InvalidCronExpressionError:
+            return task.handled
+        found = handled_periods(old, self.schedule_of(task.task_name, config), now)
+        reach = now - WINDOW_LIMIT
+        return tuple(sorted({*found, *(nominal for nominal in task.handled if nominal > reach)}))
 
     def resumed(self, state: TaskState, now: datetime, by: Literal["command", "file"]) -> e.TaskResumed:
         """The record of a suspension that ends, with what was due meanwhile: all of it is settled without a start."""
         still = state.config.options.suspend if by == "command" else state.suspended
-        last = self.latest_due(state.config, now)
+        last = self.latest_due(state.task_name, state.config, now)
         if still or last is None or last <= state.base:
             return e.TaskResumed(now, state.task_name, by)
-        group = Group(self._schedule_of(state.config), now)
-        first = group.schedule.next_after(state.base) or last
-        return e.TaskResumed(now, state.task_name, by, first, last, group.count(first, last, MISSED_COUNT_LIMIT))
+        schedule = self.schedule_of(state.task_name, state.config)
+        open_at = None
+        if state.config.options.deadline_ms is not None and not too_late(state.config, last, now):
+            open_at, last = last, schedule.previous_at_or_before(last - MICROSECOND)
+            if last is None or last <= state.base:
+                return e.TaskResumed(now, state.task_name, by, open_at=open_at)
+        first = schedule.next_after(state.base) or last
+        number = group_of(schedule, now).count(first, last, MISSED_COUNT_LIMIT)
+        return e.TaskResumed(now, state.task_name, by, first, last, number, open_at)
+
+    def schedule_of(self, name: str, config: TaskConfig) -> AnySchedule:
+        """When a task with this config is due."""
+        plain = self._schedule_of(config)
+        spread = config.options.spread
+        return plain if spread is None else PeriodSchedule(name, spread, plain)
 
     def _schedule_of(self, config: TaskConfig) -> Schedule:
         fold = config.options.repeated_hour
@@ -108,7 +136,9 @@ class Roster:
             state = book.tasks[name]
             group = groups.get(id(state.config))
             if group is None:
-                group = groups[id(state.config)] = self.agenda.group(self._schedule_of(state.config), now)
+                group = self.agenda.group(self.schedule_of(name, state.config), now)
+                if state.config.options.spread is None:  # with windows each task has times of its own
+                    groups[id(state.config)] = group
             callback, timeout = registration.callback, registration.timeout
             seconds = None if timeout is None else timeout.total_seconds()
             entry = entries.get(name)
@@ -135,7 +165,7 @@ class Roster:
                 self.agenda.remove(name, entries.pop(name).group)
         self.agenda.tidy()
         if len(self._schedules) > 2 * len(groups) + 100:  # what years of edits have left behind
-            in_use = {entry.group.schedule for entry in entries.values()}
+            in_use = {getattr(entry.group.schedule, "nominals", entry.group.schedule) for entry in entries.values()}
             self._schedules = {key: schedule for key, schedule in self._schedules.items() if schedule in in_use}
         return looks
 

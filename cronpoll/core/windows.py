@@ -1,0 +1,166 @@
+"""The due instants of a task with a window: chosen times instead of nominal minutes, in the same form as any schedule.
+
+Everything that asks a `Schedule` when it is due can ask a `PeriodSchedule` the same; it answers with chosen times, which lie
+up to a window's length away from their nominal minutes and, where windows overlap, in another order. A search therefore
+looks at every period whose window could hold a better answer, and at no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from cronpoll.core.cron import Schedule
+from cronpoll.core.model import MICROSECOND
+from cronpoll.core.periods import Decision, Spread, decide
+from cronpoll.core.zones import Gap, Zone
+
+SEARCH_PERIODS: Final = 1_000
+"""Periods without a chosen time after which a search gives up: constraints that refuse so many refuse for good."""
+_NO_TIME: Final = timedelta(0)
+
+
+@lru_cache(maxsize=65_536)
+def _decided(identity: str, spread: Spread, zone: Zone, nominal: datetime) -> Decision:
+    return decide(identity, spread, zone.tzinfo, nominal)
+
+
+class PeriodSchedule(NamedTuple):
+    """One task's periods. A value, usable as a key."""
+
+    identity: str
+    spread: Spread
+    nominals: Schedule
+
+    @property
+    def zone(self) -> Zone:
+        return self.nominals.zone
+
+    @property
+    def early(self) -> timedelta:
+        """How far before its nominal minute a window can begin."""
+        window = self.spread.window
+        if window is None or window.mode == "after":
+            return _NO_TIME
+        return timedelta(seconds=window.duration_ms // 1_000 + 1)
+
+    @property
+    def late(self) -> timedelta:
+        """How far behind its nominal minute a window can end."""
+        window = self.spread.window
+        if window is None or window.mode == "before":
+            return _NO_TIME
+        return timedelta(seconds=window.duration_ms // 1_000 + 1)
+
+    def decision(self, nominal: datetime) -> Decision:
+        return _decided(self.identity, self.spread, self.zone, nominal)
+
+    def from_nominal(self, earliest: datetime) -> Iterator[Decision]:
+        """The decisions of the periods from `earliest` on, in order of their nominal minutes."""
+        nominal = self.nominals.next_after(earliest - MICROSECOND)
+        while nominal is not None:
+            yield self.decision(nominal)
+            nominal = self.nominals.next_after(nominal)
+
+    def _backwards(self, latest: datetime) -> Iterator[Decision]:
+        nominal = self.nominals.previous_at_or_before(latest)
+        while nominal is not None:
+            yield self.decision(nominal)
+            nominal = self.nominals.previous_at_or_before(nominal - MICROSECOND)
+
+    # In the form of a schedule.
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first chosen time later than `instant`."""
+        best: datetime | None = None
+        tried = 0
+        for decision in self.from_nominal(instant - self.late):
+            if best is not None and decision.window_start > best:
+                break
+            if decision.chosen is None:
+                tried += 1
+                if tried > SEARCH_PERIODS and best is None:
+                    return None
+            elif decision.chosen > instant and (best is None or decision.chosen < best):
+                best = decision.chosen
+        return best
+
+    def previous_at_or_before(self, instant: datetime) -> datetime | None:
+        """The last chosen time not later than `instant`."""
+        best: datetime | None = None
+        tried = 0
+        for decision in self._backwards(instant + self.early):
+            if best is not None and decision.window_end < best:
+                break
+            if decision.chosen is None:
+                tried += 1
+                if tried > SEARCH_PERIODS and best is None:
+                    return None
+            elif decision.chosen <= instant and (best is None or decision.chosen > best):
+                best = decision.chosen
+        return best
+
+    def matches(self, instant: datetime) -> bool:
+        return self.nominal_of(instant) is not None
+
+    def nominal_of(self, chosen: datetime) -> datetime | None:
+        """The nominal minute whose chosen time this is; the latest, should there be two."""
+        for decision in self._backwards(chosen + self.early):
+            if decision.window_end < chosen:
+                return None
+            if decision.chosen == chosen:
+                return decision.nominal
+        return None
+
+    def look_after(self, instant: datetime) -> datetime | None:
+        """When there is something to do next: a chosen time comes, or a window closes in which there was none."""
+        upcoming = self.next_after(instant)
+        for decision in self.from_nominal(instant - self.late):
+            if decision.window_start > (upcoming or instant + timedelta(days=1)):
+                break
+            if decision.chosen is None and decision.window_end > instant:
+                return decision.window_end if upcoming is None else min(upcoming, decision.window_end)
+        return upcoming
+
+    def unschedulable(self, after: datetime, until: datetime) -> list[Decision]:
+        """The periods without a chosen time whose window closes in (after, until], the latest ones if they are many."""
+        found = []
+        for tried, decision in enumerate(self._backwards(until + self.early)):
+            if decision.window_end <= after or tried > SEARCH_PERIODS:
+                break
+            if decision.chosen is None and decision.window_end <= until:
+                found.append(decision)
+        return found[::-1]
+
+    def lost_in(self, gap: Gap) -> tuple[int, int]:
+        return self.nominals.lost_in(gap)
+
+
+AnySchedule = Schedule | PeriodSchedule
+
+
+def chosen_or_due(schedule: AnySchedule, nominal: datetime) -> datetime | None:
+    """When the period of a nominal minute is due: at once for a plain schedule."""
+    return schedule.decision(nominal).chosen if isinstance(schedule, PeriodSchedule) else nominal
+
+
+def handled_periods(old: AnySchedule, new: AnySchedule, now: datetime, limit: int = 10_000) -> tuple[datetime, ...]:
+    """Nominal minutes that were due under `old` up to now and could come again under `new`: they must not.
+
+    Only where a window is involved. A plain minute is past when it is past; a chosen time can be drawn again.
+    """
+    late = new.late if isinstance(new, PeriodSchedule) else _NO_TIME
+    early = old.early if isinstance(old, PeriodSchedule) else _NO_TIME
+    if not (late or early):
+        return ()
+    nominals = old.nominals if isinstance(old, PeriodSchedule) else old
+    found: list[datetime] = []
+    nominal = nominals.next_after(now - late - MICROSECOND)
+    while nominal is not None and nominal <= now + early and len(found) < limit:
+        due = chosen_or_due(old, nominal)
+        if due is not None and due <= now:
+            found.append(nominal)
+        nominal = nominals.next_after(nominal)
+    return tuple(found)
