@@ -129,7 +129,7 @@ class Daemon(Living):
     def pid(self) -> int:
         """Of the daemon, as seen from here: in its own namespace it has another number."""
         said = super().pid
-        found = [pid for pid in self._family() if said == int(_status(pid)["NSpid"].split()[-1])]
+        found = [pid for pid in self._family() if said == int(_status(pid).get("NSpid", "0").split()[-1])]
         if not found:
             raise ProcessLookupError(f"process {said} of the daemon has ended")
         return found[0]
@@ -154,7 +154,11 @@ class Daemon(Living):
 
 
 def _status(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    """What the system says of a process; nothing if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
@@ -443,12 +447,9 @@ def test_a_command_runs_as_its_user(daemon: Daemon) -> None:
 
 @needs_root
 def test_another_user_begins_at_home(daemon: Daemon) -> None:
-    run_id, end = first_run(daemon, "as nobody at home")
+    run_id, _ = first_run(daemon, "as nobody at home")
     home = Path("~nobody").expanduser()
-    if home.is_dir():
-        assert printed(daemon, run_id) == [str(home)]
-    else:
-        assert end["error"] == f"cannot be started: No such file or directory: {home}"
+    assert printed(daemon, run_id) == [str(home) if home.is_dir() else "/"]
 
 
 # -- callbacks ---------------------------------------------------------------------------------------------------------
@@ -990,10 +991,17 @@ def killed_in_run(directory: Path, *tasks: dict[str, Any], **options: Any) -> It
     with Daemon(directory, file_of(*tasks)) as living:
         living.up(clock=BEFORE, **options)
         for task in tasks:
-            living.wait_for("TaskProcessStarted", taskName=task["name"])
+            eventually(lambda: recorded(living, task["name"]), f"{task['name']} is in the journal")
             eventually(lambda: speakers(living, task["name"]), f"{task['name']} speaks")
         living.kill()
         yield living
+
+
+def recorded(living: Living, name: str) -> bool:
+    """Whether the process of a task's first run is in the journal: the log can be a moment ahead of it."""
+    run_id = living.wait_for("TaskProcessStarted", taskName=name)["runId"].encode()
+    lines = [line for path in living.state.glob("*.journal") for line in path.read_bytes().splitlines()]
+    return any(b"TaskProcessStarted" in line and run_id in line for line in lines)
 
 
 def speakers(living: Living, name: str) -> list[str]:
@@ -1047,6 +1055,7 @@ def test_the_process_of_an_isolated_callback_is_a_survivor_too(tmp_path: Path) -
     with living:
         living.up(clock=BEFORE)
         living.wait_for("TaskOutput", text="begun")
+        eventually(lambda: recorded(living, "t"), "it is in the journal")
         living.kill()
         pid = process_of(living, "t")
         assert alive(pid)

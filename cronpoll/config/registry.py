@@ -456,7 +456,7 @@ class _Reader:
         name = written if isinstance(written, str) else None
         own = self._options(entry, path, name)
         for key in ("name", "cron"):
-            if key not in entry and not (key == "cron" and "cron" in defaults):
+            if key not in entry and not (key == "cron" and "cron" in self._table("defaults")):
                 self._complain(place, f'the key "{key}" is missing', name)
         if name is not None:
             if name in seen:

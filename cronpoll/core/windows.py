@@ -146,21 +146,25 @@ def chosen_or_due(schedule: AnySchedule, nominal: datetime) -> datetime | None:
     return schedule.decision(nominal).chosen if isinstance(schedule, PeriodSchedule) else nominal
 
 
-def handled_periods(old: AnySchedule, new: AnySchedule, now: datetime, limit: int = 10_000) -> tuple[datetime, ...]:
-    """Nominal minutes that were due under `old` up to now and could come again under `new`: they must not.
+def handled_periods(
+    old: AnySchedule, new: AnySchedule, now: datetime, settled_until: datetime, limit: int = 10_000
+) -> tuple[datetime, ...]:
+    """Nominal minutes that are settled under `old` and could come again under `new`: they must not.
 
-    Only where a window is involved. A plain minute is past when it is past; a chosen time can be drawn again.
+    `settled_until`: up to where due instants are settled, which is later than now if the clock was set back. Only where a
+    window is involved: a plain minute is past when it is past, a chosen time can be drawn again.
     """
     late = new.late if isinstance(new, PeriodSchedule) else _NO_TIME
     early = old.early if isinstance(old, PeriodSchedule) else _NO_TIME
     if not (late or early):
         return ()
+    until = max(now, settled_until)
     nominals = old.nominals if isinstance(old, PeriodSchedule) else old
     found: list[datetime] = []
     nominal = nominals.next_after(now - late - MICROSECOND)
-    while nominal is not None and nominal <= now + early and len(found) < limit:
+    while nominal is not None and nominal <= until + early and len(found) < limit:
         due = chosen_or_due(old, nominal)
-        if due is not None and due <= now:
+        if due is not None and due <= until:
             found.append(nominal)
         nominal = nominals.next_after(nominal)
     return tuple(found)

@@ -58,13 +58,18 @@ def registration(task: Task, callback: Callback) -> Registration:
 
 def _callback(task: Task, registry: Registry, clock: Clock, distrustful: bool) -> Callback:
     if task.command is not None or task.isolation == "process":
-        # Without `cwd`: another user's work begins in that user's home, ours where the registry file is.
-        cwd = registry.resolved(task.cwd or ".") if task.cwd or not task.user else account_of(task.user).home
+        # Without `cwd`: another user's work begins in that user's home, if there is one, ours where the registry file is.
+        cwd = registry.resolved(task.cwd or ".")
+        if task.user and not task.cwd:
+            home = account_of(task.user).home
+            cwd = home if os.path.isdir(home) else "/"
         around = Surroundings(clock, task.env, cwd, task.user)
         if task.command is not None:
             return Command(task.command, around)
         assert task.callback is not None
-        return IsolatedCall(task.callback, task.args, task.kwargs, registry.python_path, around)
+        return IsolatedCall(
+            task.callback, task.args, task.kwargs, registry.python_path, around, distrustful=distrustful
+        )
     assert task.callback is not None
     try:
         found = resolve(task.callback, distrustful=distrustful)

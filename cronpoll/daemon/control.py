@@ -61,13 +61,18 @@ class ControlSocket:
 
     async def _answer(self, reader: asyncio.StreamReader, connection: socket.socket) -> dict[str, Any]:
         uid = wire.peer_uid(connection)
-        if uid not in (0, os.geteuid()):
+        refused = uid not in (0, os.geteuid())
+        if refused:
             reason = f"user {uid} called; only user {os.geteuid()} and root may"
             self._log(AccessDenied(self._clock.wall(), self.path, reason))
-            return {"ok": False, "error": "access denied"}
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                request = json.loads(await reader.readline())
+                line = (
+                    await reader.readline()
+                )  # also of one who is refused: an answer before it has spoken would be lost
+            if refused:
+                return {"ok": False, "error": "access denied"}
+            request = json.loads(line)
             handler = self._handlers[request["verb"]]
         except (ValueError, KeyError, TypeError, RecursionError):
             return {"ok": False, "error": "not understood: is this cronpoll of the same version as the daemon?"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -68,6 +67,7 @@ def detached(pid_file: str, serve: Callable[[Callable[[], None]], int]) -> int:
         return int(code) if code.isdecimal() else 1
     os.close(hearing)
     exit_code = 1
+    word = _Word(telling)
     try:
         context = daemon.DaemonContext(
             pidfile=PidFile(pid_file),
@@ -79,16 +79,24 @@ def detached(pid_file: str, serve: Callable[[Callable[[], None]], int]) -> int:
             signal_map={},  # the same
         )
         with context:
-            exit_code = serve(lambda: _say(telling, "ready"))
+            exit_code = serve(lambda: word.say("ready"))
     except OSError as error:
-        _say(telling, f"1 {error.filename or pid_file}: {error.strerror or error}")
+        word.say(f"1 {error.filename or pid_file}: {error.strerror or error}")
     except daemon.daemon.DaemonError as error:
-        _say(telling, f"1 cannot detach: {error}")
-    _say(telling, f"{exit_code} it did not start; the log file says why" if exit_code else "0")
-    sys.exit(exit_code)
+        word.say(f"1 cannot detach: {error}")
+    word.say(f"{exit_code} it did not start; the log file says why" if exit_code else "0")
+    os._exit(exit_code)
 
 
-def _say(descriptor: int, text: str) -> None:
-    with suppress(OSError):  # nobody listens any more: it was up already
-        os.write(descriptor, text.encode())
-        os.close(descriptor)
+class _Word:
+    """The one word to the foreground. Once it is said the descriptor is closed, and its number may be another file's."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def say(self, text: str) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with suppress(OSError):  # nobody listens any more
+                os.write(descriptor, text.encode())
+                os.close(descriptor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import threading
 
@@ -47,6 +49,10 @@ class LogStream:
             old, self._descriptor = self._descriptor, fresh
         os.close(old)
 
+    def close(self) -> None:
+        if self._path is not None:
+            os.close(self._descriptor)
+
     def write(self, text: str) -> int:
         data = memoryview(text.encode(errors="backslashreplace"))
         with self._lock:
@@ -56,3 +62,29 @@ class LogStream:
 
     def flush(self) -> None:
         """Nothing is held back."""
+
+
+class Prints(io.TextIOBase):
+    """What callbacks in this process print: whole lines into the log, so that they cannot stand between or inside others."""
+
+    def __init__(self, logger: logging.Logger, level: int) -> None:
+        self._logger = logger
+        self._level = level
+        self._pending = threading.local()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        state = self._pending.__dict__
+        if state.get("busy"):  # the log itself has failed and says so here
+            return len(text)
+        *lines, state["rest"] = (state.get("rest", "") + text).split("\n")
+        state["busy"] = True
+        try:
+            for line in lines:
+                self._logger.log(self._level, "%s", line)
+        finally:
+            state["busy"] = False
+        state["rest"] = state["rest"][-65_536:]
+        return len(text)

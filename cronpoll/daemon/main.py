@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from cronpoll import __version__
-from cronpoll.daemon.files import LogStream
+from cronpoll.daemon.files import LogStream, Prints
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -53,11 +53,17 @@ def main(**options: Any) -> None:
     for name in ("config", "state_dir", "log_file", "pid_file"):
         if options[name]:
             options[name] = os.path.abspath(options[name])
+    try:  # while there is somebody to tell
+        LogStream(options["log_file"]).close()
+    except OSError as error:
+        click.echo(f"cronpolld: {options['log_file']}: {error.strerror}", err=True)
+        sys.exit(1)
     if options["detach"]:
         from cronpoll.daemon.detach import detached
 
         sys.exit(detached(options["pid_file"], lambda started: _serve(options, started)))
-    sys.exit(_serve(options))
+    # Not sys.exit: it would wait for threads that callbacks have started, and a stop has an end.
+    os._exit(_serve(options))
 
 
 def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -> int:
@@ -84,7 +90,10 @@ def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -
     async def life() -> int:
         return await Service(settings, clock, Guarded(lines), stream, Notifier(started)).run()
 
-    return asyncio.run(life())
+    for name, level in (("stdout", logging.INFO), ("stderr", logging.WARNING)):
+        setattr(sys, name, Prints(logging.getLogger(name), level))
+    # Not asyncio.run: it would wait for coroutines that ignore cancellation and for threads that they wait for.
+    return asyncio.new_event_loop().run_until_complete(life())
 
 
 def _plain_signals() -> None:

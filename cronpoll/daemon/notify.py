@@ -27,6 +27,7 @@ class Notifier:
         """Within which time a sign of life is expected; None if nobody does."""
         if address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
             with suppress(OSError):
                 self._socket.connect("\0" + address[1:] if address[0] == "@" else address)
             if micros.isdecimal() and int(micros) and watched_pid in ("", str(os.getpid())):

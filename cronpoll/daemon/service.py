@@ -11,7 +11,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from cronpoll import __version__
@@ -49,6 +50,26 @@ _TRY_AGAIN_SECONDS: Final = 60.0
 """After a version was good but could not be taken over: the disk is full, most likely."""
 _PROBLEMS_TOLD: Final = 100
 _SIGNS_SECONDS: Final = 10.0
+
+
+class OwnSignal:
+    """A signal handler for this process alone.
+
+    `loop.add_signal_handler` tells the loop through a descriptor that forked children share: a signal to a worker that a
+    callback has forked would be taken for one to the daemon, and the worker would not die of it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
+        self._pid = os.getpid()
+        self._loop = loop
+        self._action = action
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() == self._pid:
+            self._loop.call_soon_threadsafe(self._action)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
 
 class Settings(NamedTuple):
@@ -112,7 +133,7 @@ class Service:
             (signal.SIGHUP, self._asked_to_reload),
             (signal.SIGUSR1, self._reopen_log),
         ):
-            loop.add_signal_handler(number, action)
+            signal.signal(number, OwnSignal(loop, action))
         if os.geteuid() == 0 and self._settings.trust_files:
             logging.getLogger("cronpoll").warning(
                 "--trust-files: who could have written what root runs is not looked at"
@@ -158,6 +179,7 @@ class Service:
             self._tell(e.AccessDenied(self._clock.wall(), control.path, f"no control socket: {error.strerror}"))
         now, pid = self._clock.wall(), os.getpid()
         self._tell(e.DaemonStarted(now, pid, __version__, self._settings.config, self._state_directory))
+        self._notifier.status(self._status_line(engine))
         self._notifier.ready()
         for helper in (self._follow(), self._source.watch(), self._give_signs(engine), Reaper().live()):
             self._help(helper)
@@ -319,6 +341,7 @@ class Service:
                 self._told = reading.mark
                 return {"accepted": False, "reason": rejected.reason, "problems": rejected.problems}
             finally:
+                self._notifier.status(self._status_line(self._engine()))
                 self._notifier.ready()
 
     async def _take_over(self, reading: Reading) -> dict[str, Any]:

@@ -205,8 +205,9 @@ class Engine:
         Changes of the registrations are still served: the store stays open until `finish`. A second call may shorten the
         time to none.
         """
+        if not (self._stop_requested and self._stop_timeout == 0):  # what a second signal has cut is not given back
+            self._stop_timeout = timeout
         self._stop_requested = True
-        self._stop_timeout = timeout
         if timeout == 0 and not self._cutting:
             self._stop_deadline = None
         if self._survivors is not None:

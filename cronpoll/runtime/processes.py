@@ -75,8 +75,10 @@ class IsolatedCall:
         kwargs: Mapping[str, Any],
         path: Sequence[str],
         surroundings: Surroundings,
+        *,
+        distrustful: bool = False,
     ) -> None:
-        self._request = pickle.dumps((target, tuple(args), dict(kwargs), list(path)))
+        self._request = pickle.dumps((target, tuple(args), dict(kwargs), list(path), distrustful))
         self._surroundings = surroundings
 
     async def __call__(self) -> None:
@@ -331,7 +333,7 @@ def boot_id() -> str:
     """Within which process numbers mean something: this boot of the machine and, in it, this container."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+            return f"{file.read().strip()} {_started(1) or 0:.0f}"
     except OSError:
         return ""
 

@@ -86,7 +86,8 @@ class Roster:
             old = self.schedule_of(task.task_name, task.config)
         except InvalidCronExpressionError:
             return task.handled
-        found = handled_periods(old, self.schedule_of(task.task_name, config), now)
+        settled = max(task.base, task.served_until or task.base)
+        found = handled_periods(old, self.schedule_of(task.task_name, config), now, settled)
         reach = now - WINDOW_LIMIT
         return tuple(sorted({*found, *(nominal for nominal in task.handled if nominal > reach)}))
 

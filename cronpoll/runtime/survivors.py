@@ -27,6 +27,7 @@ GRACE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.2
 _PATIENCE_SECONDS: Final = 2.0
 _AGAIN_SECONDS: Final = 60.0
+_TOLD: Final = 20
 """How often one looks whether they are gone: when they were told to go, when they are waited for, after an error."""
 
 
@@ -123,6 +124,8 @@ class Survivors:
         new = [survivor for survivor in survivors if survivor.pid not in held.seen]
         for pid, run_id, command in new:
             held.seen.add(pid)
+            if len(held.seen) > _TOLD:  # a loop of short-lived children would fill the log
+                continue
             plan: Literal["end", "wait"] = "end" if held.ending else "wait"
             self._tell(e.TaskSurvivorFound(self._clock.wall(), name, run_id, pid, command, plan))
         if not held.ending:

@@ -1,0 +1,413 @@
+"""Tasks with windows on the real engine in simulated time: exact seconds, every period once, edits, deadlines, suspension."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from cronpoll import Registration
+from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window, decide
+from cronpoll.core.windows import PeriodSchedule
+from cronpoll.core.zones import zone_of
+from cronpoll.runtime.scheduler import engine_of
+from cronpoll.testing import World, instant, run
+from tests.support import Job, minutes, simulated, story
+
+HOUR = 3_600_000
+
+
+def spread(mode: str = "after", duration_ms: int = 3 * HOUR, salt: str = "", **fields: Any) -> Spread:
+    return Spread(window=Window(mode, duration_ms), seed=Seed(salt=salt), **fields)
+
+
+def task(name: str, cron: str, job: Any = None, **options: Any) -> Registration:
+    return Registration(name, cron, job or Job(), minutes(5), **options)
+
+
+def schedule(name: str, cron: str, rule: Spread, zone: Any = UTC) -> PeriodSchedule:
+    return PeriodSchedule(name, rule, Schedule(parse(cron), zone_of(zone), first_only=False))
+
+
+def chosen(name: str, rule: Spread, nominal: str, zone: Any = UTC) -> datetime:
+    return decide(name, rule, zone, instant(nominal)).chosen
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["after", "around", "before"])
+@pytest.mark.parametrize(
+    ("cron", "duration_ms"), [("0 0 * * *", 3 * HOUR), ("0 * * * *", 5 * HOUR), ("* * * * *", HOUR)]
+)
+def test_the_search_finds_what_a_list_of_all_decisions_says(mode: str, cron: str, duration_ms: int) -> None:
+    rule = spread(mode, duration_ms)
+    here = schedule("t", cron, rule)
+    begin, end = instant("2026-03-01"), instant("2026-03-03")
+    every = sorted(
+        decision.chosen
+        for decision in (
+            decide("t", rule, UTC, begin + timedelta(minutes=n))
+            for n in range(-600, 60 * 24 * 2 + 600)
+            if here.nominals.matches(begin + timedelta(minutes=n))
+        )
+    )
+    rng = random.Random(1)
+    for _ in range(40):
+        moment = begin + timedelta(seconds=rng.randrange(int((end - begin).total_seconds())))
+        assert here.next_after(moment) == min(time for time in every if time > moment)
+        assert here.previous_at_or_before(moment) == max(time for time in every if time <= moment)
+
+
+def test_constraints_that_refuse_everything_end_the_search() -> None:
+    never = schedule(
+        "t", "* * * * *", spread("after", 1_000, only=Constraints(dates=((datetime(1990, 1, 1).date(),) * 2,)))
+    )
+    assert never.next_after(instant("2026-03-01")) is None
+    assert never.previous_at_or_before(instant("2026-03-01")) is None
+
+
+# -- starts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["after", "around", "before"])
+@simulated
+async def test_each_period_starts_at_its_chosen_second(mode: str) -> None:
+    rule = spread(mode)
+    world = World("2026-03-01T12:00:00Z")
+    await world.boot([task("t", "0 0 * * *", spread=rule)])
+    await world.until("2026-03-05T12:00:00Z")
+    nominals = [f"2026-03-0{day}T00:00:00Z" for day in range(2, 6)]
+    assert world.starts("t") == [f"{chosen('t', rule, nominal):%Y-%m-%dT%H:%M:%SZ}" for nominal in nominals]
+    assert [f"{event.nominal_time:%Y-%m-%dT%H:%M:%SZ}" for event in world.events("TaskRunStarted")] == nominals
+
+
+@simulated
+async def test_overlapping_windows_are_each_handled_once_in_order_of_their_chosen_times() -> None:
+    rule = spread("after", 5 * HOUR)
+    world = World("2026-03-01T00:00:00Z")
+    await world.boot([task("t", "0 * * * *", spread=rule)])
+    await world.until("2026-03-03T00:00:00Z")
+    starts = world.events("TaskRunStarted")
+    periods = Counter(event.nominal_time for event in starts)
+    assert set(periods.values()) == {1}
+    assert [event.scheduled_time for event in starts] == sorted(event.scheduled_time for event in starts)
+    assert [event.nominal_time for event in starts] != sorted(event.nominal_time for event in starts)
+    assert all(event.actual_time == event.scheduled_time for event in starts)
+
+
+@simulated
+async def test_a_period_chosen_before_the_registration_is_not_owed_and_the_present_one_is_at_its_time() -> None:
+    rule = spread()
+    time = chosen("t", rule, "2026-03-01T00:00:00Z")
+    for start, expected in ((time - timedelta(seconds=1), 1), (time, 0), (time + timedelta(seconds=1), 0)):
+        world = World(start)
+        await world.boot([task("t", "0 0 * * *", spread=rule)])
+        await world.until("2026-03-01T12:00:00Z")
+        assert len(world.starts("t")) == expected
+
+
+@simulated
+async def test_across_a_change_of_the_clock_the_nominal_minute_is_that_of_the_zone() -> None:
+    rule, zone = spread("after", HOUR), "America/New_York"
+    world = World("2026-10-31T12:00:00Z")
+    await world.boot([task("t", "30 1 * * *", timezone=zone, spread=rule)])
+    await world.until("2026-11-02T12:00:00Z")
+    nominals = ["2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z", "2026-11-02T06:30:00Z"]
+    expected = sorted(chosen("t", rule, nominal, ZoneInfo(zone)) for nominal in nominals)
+    assert world.starts("t") == [f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in expected]
+
+
+@simulated
+async def test_after_downtime_the_latest_period_stands_for_the_earlier_ones() -> None:
+    rule = spread()
+    world = World("2026-03-01T12:00:00Z")
+    await world.boot([task("t", "0 0 * * *", spread=rule)])
+    await world.passes(hours=1)
+    await world.stop()
+    await world.until("2026-03-05T12:00:00Z")
+    await world.boot([task("t", "0 0 * * *", spread=rule)])
+    await world.passes(hours=1)
+    (start,) = world.events("TaskRunStarted")
+    assert f"{start.nominal_time:%d}" == "05"
+    (missed,) = world.events("TaskMissed")
+    assert (missed.count, missed.reason, missed.run_id) == (3, "overtaken by a later period", start.run_id)
+
+
+# -- once --------------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_an_edit_never_brings_a_handled_period_back() -> None:
+    """The salt is changed again and again on a day: wherever the new times fall, the day's period runs once."""
+    world = World("2026-03-01T22:00:00Z")
+    await world.boot([task("t", "0 0 * * *", spread=spread(salt="0"))])
+    for number in range(1, 40):
+        await world.passes(minutes=11)
+        await world.reload([task("t", "0 0 * * *", spread=spread(salt=str(number)))])
+    await world.until("2026-03-02T12:00:00Z")
+    assert len(world.starts("t")) <= 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, spread("after", 5 * HOUR)),
+        (spread("before", 5 * HOUR), None),
+        (spread("before", 5 * HOUR), spread("after", 5 * HOUR)),
+        (spread("after", HOUR), spread("after", 20 * HOUR)),
+    ],
+    ids=["none to after", "before to none", "before to after", "wider"],
+)
+@simulated
+async def test_a_window_that_comes_goes_or_grows_does_not_bring_a_handled_period_back(
+    before: Spread | None, after: Spread | None
+) -> None:
+    world = World("2026-03-01T12:00:00Z")
+    await world.boot([task("t", "0 0 * * *", spread=before)])
+    while not world.starts("t"):
+        await world.passes(minutes=1)
+    await world.reload([task("t", "0 0 * * *", spread=after)])
+    await world.until("2026-03-02T23:00:00Z")
+    periods = [event.nominal_time or event.scheduled_time for event in world.events("TaskRunStarted")]
+    assert [f"{period:%d %H:%M}" for period in periods][:1] == ["02 00:00"]
+    assert Counter(periods)[instant("2026-03-02T00:00:00Z")] == 1
+
+
+@simulated
+async def test_a_name_that_was_left_out_and_comes_back_with_another_salt_does_not_run_its_period_again() -> None:
+    world = World("2026-03-02T00:00:00Z")
+    await world.boot([task("t", "0 0 * * *", spread=spread(salt="a"))])
+    while not world.starts("t"):
+        await world.passes(minutes=1)
+    for number in range(20):
+        await world.reload([])
+        await world.reload([task("t", "0 0 * * *", spread=spread("after", 20 * HOUR, salt=str(number)))])
+        await world.passes(minutes=20)
+    await world.until("2026-03-02T23:00:00Z")
+    assert len(world.starts("t")) == 1
+
+
+@simulated
+async def test_a_clock_that_is_set_back_does_not_handle_a_period_twice() -> None:
+    rule = spread("after", HOUR)
+    world = World("2026-03-01T00:00:00Z")
+    await world.boot([task("t", "0 * * * *", spread=rule)])
+    for _ in range(10):
+        await world.passes(minutes=50)
+        world.clock.step(-timedelta(minutes=35))
+    await world.passes(hours=3)
+    periods = Counter(event.nominal_time for event in world.events("TaskRunStarted"))
+    assert set(periods.values()) == {1}
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_a_period_without_an_allowed_time_is_recorded_when_its_window_has_closed_and_others_run() -> None:
+    weekdays = spread("after", HOUR, only=Constraints(dow=(1, 2, 3, 4, 5)))
+    world = World("2026-03-06T12:00:00Z")  # a Friday
+    await world.boot([task("t", "0 0 * * *", spread=weekdays)])
+    await world.until("2026-03-09T12:00:00Z")
+    assert [event.nominal_time.day for event in world.events("TaskRunStarted")] == [9]
+    lost = world.events("TaskUnschedulable")
+    assert [(event.first_period.day, event.count, f"{event.at:%d %H:%M}") for event in lost] == [
+        (7, 1, "07 01:00"),
+        (8, 1, "08 01:00"),
+    ]
+    assert lost[0].reason == "none of 64 candidates is allowed; the last was refused: only.dow does not hold"
+
+
+@simulated
+async def test_a_restart_does_not_record_an_unschedulable_period_again() -> None:
+    weekdays = spread("after", HOUR, only=Constraints(dow=(1,)))
+    world = World("2026-03-03T12:00:00Z")
+    for _ in range(4):
+        await world.boot([task("t", "0 0 * * *", spread=weekdays)])
+        await world.passes(hours=20)
+        await world.crash()
+        await world.passes(hours=5)
+    periods = [(event.first_period, event.last_period) for event in world.events("TaskUnschedulable")]
+    covered = [day for first, last in periods for day in range(first.day, last.day + 1)]
+    assert covered == sorted(set(covered))
+
+
+# -- deadlines ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("late", "started"), [(timedelta(seconds=600), True), (timedelta(seconds=601), False)], ids=["in time", "too late"]
+)
+@simulated
+async def test_a_deadline_is_counted_from_the_chosen_time_to_the_second(late: timedelta, started: bool) -> None:
+    rule = spread()
+    time = chosen("t", rule, "2026-03-02T00:00:00Z")
+    tasks = [task("t", "0 0 * * *", spread=rule, deadline=timedelta(minutes=10))]
+    world = World("2026-03-01T12:00:00Z")
+    await world.boot(tasks)
+    await world.passes(hours=1)
+    await world.stop()
+    await world.until(time + late)
+    await world.boot(tasks)
+    await world.passes(seconds=5)
+    assert bool(world.starts("t")) is started
+    if not started:
+        (missed,) = world.events("TaskMissed")
+        assert missed.reason.endswith("and its deadline has passed")
+
+
+@simulated
+async def test_without_a_window_a_deadline_binds_the_boot_minute_too() -> None:
+    world = World("2026-03-01T12:00:30Z")
+    await world.boot([task("t", "0 12 * * *", deadline=timedelta(seconds=10))])
+    await world.passes(minutes=1)
+    assert world.starts("t") == []
+
+
+@simulated
+async def test_retries_and_interrupted_attempts_do_not_outlive_the_deadline() -> None:
+    world = World("2026-03-01T11:59:00Z", stop_timeout=timedelta(0))
+    failing = Registration("f", "0 12 * * *", Job(failures=9), minutes(4), deadline=minutes(10))
+    slow = task("s", "0 12 * * *", Job(seconds=3600), deadline=minutes(10))
+    await world.boot([failing, slow])
+    await world.until("2026-03-01T12:11:00Z")
+    assert [event.trigger for event in world.events("TaskRunStarted") if event.task_name == "f"] == [
+        "due",
+        "retry",
+        "retry",
+    ]
+    await world.until("2026-03-01T12:20:00Z")
+    await world.crash()
+    await world.boot([failing, slow])
+    await world.passes(minutes=5)
+    dropped = [(event.task_name, event.trigger) for event in world.events("TaskAttemptDropped")]
+    assert dropped == [("f", "retry"), ("s", "interrupted")]
+    assert len(world.starts("s")) == 1
+
+
+@simulated
+async def test_a_task_that_waits_for_a_slot_is_judged_by_its_deadline_when_there_is_one() -> None:
+    world = World("2026-03-01T11:59:00Z", max_concurrent=1)
+    await world.boot([task("long", "0 12 * * *", Job(seconds=1200)), task("t", "0 12 * * *", deadline=minutes(10))])
+    await world.until("2026-03-01T12:30:00Z")
+    assert story(world, "TaskRunStarted", "TaskMissed") == ["12:00:00 start long due 12:00", "12:20:00 missed t"]
+
+
+# -- suspension --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("deadline", "expected"),
+    [(None, []), (minutes(10), ["2026-03-01T12:05:00Z"]), (minutes(2), [])],
+    ids=["no deadline", "inside", "past"],
+)
+@simulated
+async def test_on_resume_only_the_latest_period_inside_a_deadline_is_owed(
+    deadline: timedelta | None, expected: list[str]
+) -> None:
+    world = World("2026-03-01T10:30:00Z")
+    scheduler = await world.boot([task("t", "0 * * * *", deadline=deadline)])
+    await engine_of(scheduler).suspend("t")
+    await world.until("2026-03-01T12:05:00Z")
+    assert world.starts("t") == []
+    await engine_of(scheduler).resume("t")
+    await world.passes(minutes=1)
+    assert world.starts("t") == expected
+    (resumed,) = world.events("TaskResumed")
+    assert resumed.count == (1 if expected else 2)
+
+
+@simulated
+async def test_while_suspended_no_period_is_handled() -> None:
+    world = World("2026-03-01T12:00:00Z")
+    rule = spread("after", HOUR, avoid=Constraints(hours=(3,)))
+    await world.boot([task("t", "0 * * * *", spread=rule, suspend=True)])
+    await world.passes(days=1)
+    assert story(world, "TaskRunStarted", "TaskMissed", "TaskSkipped", "TaskUnschedulable") == []
+
+
+# -- lives -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_whatever_happens_a_period_is_executed_at_most_once_and_in_its_window(seed: int) -> None:
+    """Crashes, stops, edits, clock steps, suspensions; queue, forbid, replace, allow. Retries are attempts of one execution."""
+    rng = random.Random(seed)
+    pick = rng.choice
+
+    def rule() -> Spread | None:
+        if rng.random() < 0.1:
+            return None
+        return spread(
+            pick(["after", "around", "before"]),
+            pick([0, 60_000, HOUR, 5 * HOUR]),
+            salt=pick("abc"),
+            distribution=pick([Distribution(), Distribution(name="skewEarly")]),
+            avoid=pick([None, None, Constraints(hours=(2, 3))]),
+        )
+
+    def tasks() -> list[Registration]:
+        return [
+            Registration(
+                name,
+                pick(["0 * * * *", "0,30 * * * *", "7 3 * * *"]),
+                Job(seconds=pick([0, 0, 30, 4000]), failures=pick([0, 0, 1])),
+                timedelta(seconds=pick([1, 300])),
+                spread=rule(),
+                deadline=pick([None, None, minutes(20)]),
+                concurrency=pick(["queue", "queue", "forbid", "replace", "allow"]),
+            )
+            for name in "ab"
+            if rng.random() < 0.9
+        ]
+
+    async def life() -> World:
+        world = World("2026-03-28T20:00:17Z", zone="Europe/Berlin", stop_timeout=timedelta(0), every_minute=False)
+        present = tasks()
+        await world.boot(present)
+        for _ in range(rng.randrange(5, 20)):
+            await world.passes(seconds=pick([1, 100, 2000, 5000]))
+            match pick(["edit", "crash", "stop", "back", "forth", "suspend", "resume"]):
+                case "edit":
+                    present = tasks()
+                    await world.reload(present)
+                case "crash":
+                    await world.crash()
+                    await world.passes(seconds=pick([1, 5000]))
+                    await world.boot(present)
+                case "stop":
+                    await world.stop()
+                    await world.passes(seconds=pick([1, 5000]))
+                    await world.boot(present)
+                case "back":
+                    world.clock.step(-timedelta(seconds=pick([30, 3000])))
+                case "forth":
+                    world.clock.step(timedelta(seconds=pick([30, 3000])))
+                case order:
+                    if present:
+                        await getattr(engine_of(world.scheduler), order)(present[0].name)
+        await world.crash()
+        return world
+
+    world = run(life)
+    executions: Counter[tuple[str, datetime]] = Counter()
+    rules: dict[str, Any] = {}
+    for event in world.log.events:
+        kind = type(event).__name__
+        if kind == "TaskAdded":
+            rules[event.task_name] = (event.options.spread, event.zone)
+        elif kind == "TaskOverridden":
+            rules[event.task_name] = (event.new_state.options.spread, event.new_state.zone)
+        elif kind == "TaskRunStarted" and event.trigger in ("due", "boot", "owed") and event.nominal_time is not None:
+            executions[event.task_name, event.nominal_time] += 1
+            here, zone = rules[event.task_name]
+            decision = decide(event.task_name, here, ZoneInfo(zone), event.nominal_time)
+            assert decision.chosen == event.scheduled_time
+            assert decision.window_start <= event.scheduled_time <= decision.window_end
+    assert [key for key, number in executions.items() if number > 1] == []
