@@ -1040,7 +1040,7 @@ def test_a_survivor_is_found_and_ended_before_its_task_starts_again(survived: tu
     assert found
     assert {(event["runId"], event["plan"]) for event in found} == {(before, "end")}
     (gone,) = living.events("TaskSurvivorsGone", since=mark, taskName=name)
-    assert gone["count"] == len(found)
+    assert gone["count"] >= len(found)  # a loop of short-lived children is told of only so often
     assert gone["killed"] > 0 or name != "stubborn"
     assert living.log.index(found[-1]) < living.log.index(gone) < living.log.index(started)
     eventually(lambda: after in speakers(living, name), "the new run speaks")
