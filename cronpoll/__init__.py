@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cronpoll.core.cron import parse as parse_cron
     from cronpoll.core.errors import CronpollError
     from cronpoll.core.model import Registration
+    from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
     from cronpoll.runtime.clock import Clock
     from cronpoll.runtime.observe import Observer, Silence, StandardLog, StreamLog
     from cronpoll.runtime.scheduler import Scheduler
@@ -21,16 +22,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Clock",
+    "Constraints",
     "CronExpression",
     "CronpollError",
+    "Distribution",
     "Journal",
     "Observer",
     "Registration",
     "Scheduler",
+    "Seed",
     "Silence",
+    "Spread",
     "StandardLog",
     "Store",
     "StreamLog",
+    "Window",
     "errors",
     "parse_cron",
 ]
@@ -48,6 +54,7 @@ _HOMES = {
     "StandardLog": "cronpoll.runtime.observe",
     "Store": "cronpoll.store.journal",
     "StreamLog": "cronpoll.runtime.observe",
+    **dict.fromkeys(("Constraints", "Distribution", "Seed", "Spread", "Window"), "cronpoll.core.periods"),
 }
 
 

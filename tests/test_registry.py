@@ -22,8 +22,9 @@ from cronpoll.cli.main import main
 from cronpoll.config import callbacks
 from cronpoll.config.check import Rules, check, examine
 from cronpoll.config.places import Places
-from cronpoll.config.registry import WrongError, duration, read
+from cronpoll.config.registry import read
 from cronpoll.config.trust import untrusted
+from cronpoll.config.values import WrongError, duration
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 

@@ -102,8 +102,13 @@ def ask(living: Living, verb: str, **arguments: Any) -> dict[str, Any]:
 
 
 def by_hand(living: Living, name: str) -> tuple[str, dict[str, Any]]:
-    answer = ask(living, "run", task=name)
-    assert answer["ok"], answer
+    answer: dict[str, Any] = {}
+
+    def started() -> bool:
+        answer.update(ask(living, "run", task=name))  # refused while it runs: a minute may have come meanwhile
+        return bool(answer["ok"])
+
+    eventually(started, f"{name} is started by hand")
     return answer["runId"], end_of(living, answer["runId"])
 
 

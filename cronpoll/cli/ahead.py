@@ -16,7 +16,8 @@ import click
 from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, span, state_directory, visible, with_place
 from cronpoll.cli.times import local
 from cronpoll.config.check import Rules, check
-from cronpoll.config.registry import Registry, WrongError, duration
+from cronpoll.config.registry import Registry
+from cronpoll.config.values import WrongError, duration
 from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.errors import CronpollError

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, NoReturn, TypeVar
+from zoneinfo import ZoneInfo
 
 import click
 
+from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.whereabouts import state_directory_to_look_at
 
 NO: Final = 1
@@ -110,3 +112,14 @@ def moments_given(text: str, zone: tzinfo) -> list[datetime]:
     if not there:
         raise click.BadParameter(f"{text} does not exist in that zone: the clock was put forward over it")
     return there
+
+
+def zone_named(key: str) -> tzinfo:
+    """The zone of a recorded configuration; where this machine does not know it, its own."""
+    host = HostZone()()
+    if key == host.key:
+        return host.tzinfo
+    try:
+        return ZoneInfo(key)
+    except (LookupError, ValueError, OSError):
+        return host.tzinfo

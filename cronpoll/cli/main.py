@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "explain": "cronpoll.cli.times:explain",
     "init": "cronpoll.cli.starter:init",
     "import": "cronpoll.cli.importing:import_",
+    "spread": "cronpoll.cli.spreading:spread",
     "plan": "cronpoll.cli.ahead:plan",
     "simulate": "cronpoll.cli.ahead:simulate",
     "history": "cronpoll.cli.past:history",

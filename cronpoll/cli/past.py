@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import click
 import msgspec
@@ -21,12 +20,14 @@ from cronpoll.cli.common import (
     state_directory,
     visible,
     with_place,
+    zone_named,
 )
 from cronpoll.core import chronicle
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.events import Event
-from cronpoll.core.model import Book, TaskConfig
+from cronpoll.core.model import MICROSECOND, MINUTE, Book, TaskConfig, TaskState
+from cronpoll.core.windows import AnySchedule, PeriodSchedule
 from cronpoll.core.zones import floor_minute, zone_of
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
@@ -48,17 +49,6 @@ def _book(directory: str, now: datetime) -> Book:
     if book is None:
         fail(f"{directory} holds no state of cronpoll; was another directory meant?", UNREACHABLE)
     return book
-
-
-def zone_named(key: str) -> tzinfo:
-    """The zone of a recorded configuration; where this machine does not know it, its own."""
-    host = HostZone()()
-    if key == host.key:
-        return host.tzinfo
-    try:
-        return ZoneInfo(key)
-    except (LookupError, ValueError, OSError):
-        return host.tzinfo
 
 
 def _time(moment: datetime, zone: tzinfo) -> str:
@@ -118,6 +108,8 @@ def _line(entry: chronicle.Entry, zone: tzinfo) -> str:
     took = "" if entry.duration_ms is None else f" after {entry.duration_ms / 1_000:.1f} s"
     why = "" if entry.error is None else f": {visible(entry.error)}"
     due = f" for {_time(entry.due_at, zone)}" if entry.trigger != "manual" else ""
+    if entry.nominal_at is not None:
+        due += f", period {_time(entry.nominal_at, zone)}"
     return f"{_time(entry.started_at, zone)}  {entry.trigger.ljust(8)}  {entry.outcome}{took}{why}{due}"
 
 
@@ -138,8 +130,9 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
     zone = HostZone()().tzinfo if known is None else zone_named(known.config.zone)
     alive = lock_holder(directory).alive
     findings = [
-        chronicle.why(_record(directory, now), task, floor_minute(instant), now, alive, is_due)
-        for instant in moments_given(time, zone)
+        chronicle.why(_record(directory, now), task, instant, now, alive, due_for(task))
+        for typed in moments_given(time, zone)
+        for instant in _instants(known, floor_minute(typed))
     ]
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins([finding._asdict() for finding in findings]), indent=2))
@@ -153,6 +146,24 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
     sys.exit(0 if all(finding.verdict == "started" for finding in findings) else NO)
 
 
-def is_due(config: TaskConfig, instant: datetime) -> bool:
+def schedule_for(name: str, config: TaskConfig) -> AnySchedule:
+    """When a recorded config was due."""
     zone = zone_of(zone_named(config.zone))
-    return Schedule(parse(config.cron_expression), zone, config.options.repeated_hour == "first").matches(instant)
+    plain = Schedule(parse(config.cron_expression), zone, config.options.repeated_hour == "first")
+    return plain if config.options.spread is None else PeriodSchedule(name, config.options.spread, plain)
+
+
+def due_for(name: str) -> chronicle.IsDue:
+    return lambda config, instant: schedule_for(name, config).matches(instant)
+
+
+def _instants(known: TaskState | None, minute: datetime) -> list[datetime]:
+    """The due instants that a typed minute means: of a task with windows the chosen time of that period, or in that minute."""
+    if known is None or known.config.options.spread is None:
+        return [minute]
+    schedule = schedule_for(known.task_name, known.config)
+    assert isinstance(schedule, PeriodSchedule)
+    if schedule.nominals.matches(minute):
+        return [schedule.decision(minute).settles_at]
+    chosen = schedule.next_after(minute - MICROSECOND)
+    return [chosen] if chosen is not None and chosen < minute + MINUTE else [minute]

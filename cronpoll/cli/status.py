@@ -147,7 +147,7 @@ def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
 
 
 def _task(task: TaskState, now: datetime, alive: bool, held: list[str]) -> dict[str, Any]:
-    due = None if task.is_suspended else _next_due(task.config, now)
+    due = None if task.is_suspended else _next_due(task.task_name, task.config, now)
     return {
         "task": task.task_name,
         "state": _state(task, now, alive, held),
@@ -185,7 +185,14 @@ def _state(task: TaskState, now: datetime, alive: bool, held: list[str]) -> str:
     return "new" if task.last_attempt_at is None else "ok"
 
 
-def _next_due(config: TaskConfig, now: datetime) -> datetime | None:
+def _next_due(name: str, config: TaskConfig, now: datetime) -> datetime | None:
+    if config.options.spread is not None:
+        from cronpoll.core.windows import PeriodSchedule
+
+        plain = Schedule(
+            parse(config.cron_expression), zone_of(_zone(config.zone)), config.options.repeated_hour == "first"
+        )
+        return PeriodSchedule(name, config.options.spread, plain).next_after(now)
     return _cached_due(config.cron_expression, config.zone, config.options.repeated_hour == "first", now)
 
 

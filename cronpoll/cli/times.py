@@ -9,25 +9,45 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
+import msgspec
 
-from cronpoll.cli.common import NO, fail, moment_given, span, visible
+from cronpoll.cli.common import (
+    NO,
+    UNREACHABLE,
+    fail,
+    moment_given,
+    span,
+    state_directory,
+    visible,
+    with_place,
+    zone_named,
+)
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Task
 from cronpoll.core.cron import Schedule, parse
-from cronpoll.core.errors import InvalidCronExpressionError
+from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
+from cronpoll.core.periods import Spread, draws
 from cronpoll.core.registrations import zone_problem
+from cronpoll.core.windows import AnySchedule, PeriodSchedule
 from cronpoll.core.words import in_words
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
+from cronpoll.store.reading import read_state
 
 
-def schedule_of(task: Task, host: tzinfo) -> Schedule:
+def schedule_of(task: Task, host: tzinfo) -> AnySchedule:
     zone = host if task.timezone is None else ZoneInfo(task.timezone)
-    return Schedule(parse(task.cron), zone_of(zone), task.repeated_hour == "first")
+    plain = Schedule(parse(task.cron), zone_of(zone), task.repeated_hour == "first")
+    return plain if task.spread is None else PeriodSchedule(task.name, task.spread, plain)
 
 
-def upcoming(schedule: Schedule, after: datetime, number: int) -> list[datetime]:
+def nominal_of(schedule: AnySchedule, due: datetime) -> datetime | None:
+    """The nominal minute of a chosen time; None for a task without windows."""
+    return schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else None
+
+
+def upcoming(schedule: AnySchedule, after: datetime, number: int) -> list[datetime]:
     found: list[datetime] = []
     moment: datetime | None = after
     while len(found) < number and (moment := schedule.next_after(moment)) is not None:  # type: ignore[arg-type]
@@ -35,10 +55,15 @@ def upcoming(schedule: Schedule, after: datetime, number: int) -> list[datetime]
     return found
 
 
-def local(moment: datetime, zone: tzinfo) -> str:
+def local(moment: datetime, zone: tzinfo, *, seconds: bool = False) -> str:
     """A time with the offset in force: of a minute that comes twice, the offset tells which it is."""
     there = moment.astimezone(zone)
-    return there.strftime("%a %Y-%m-%d %H:%M") + there.strftime("%z")[:3] + ":" + there.strftime("%z")[3:5]
+    return (
+        there.strftime("%a %Y-%m-%d %H:%M:%S" if seconds else "%a %Y-%m-%d %H:%M")
+        + there.strftime("%z")[:3]
+        + ":"
+        + there.strftime("%z")[3:5]
+    )
 
 
 @click.command("next", epilog="Example: cronpoll next tasks.toml nightly-backup -n 3")
@@ -62,21 +87,27 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
     unknown = [name for name in tasks if name not in {task.name for task in registry.tasks}]
     if unknown:
         fail(f"{file}: no task of this name: {', '.join(unknown)}", NO)
-    rows: list[tuple[datetime, Task, tzinfo]] = []
+    rows: list[tuple[datetime, Task, tzinfo, datetime | None]] = []
     for task in registry.tasks:
         if (not tasks or task.name in tasks) and not task.suspend:
             zone = host if task.timezone is None else ZoneInfo(task.timezone)
-            rows += [(moment, task, zone) for moment in upcoming(schedule_of(task, host), after, number)]
+            schedule = schedule_of(task, host)
+            found = upcoming(schedule, after, number)
+            rows += [(moment, task, zone, nominal_of(schedule, moment)) for moment in found]
     rows = sorted(rows, key=lambda row: row[0])[:number]
     if as_json:
-        found = [
-            {"task": task.name, "at": _utc(moment), "local": moment.astimezone(zone).isoformat()}
-            for moment, task, zone in rows
-        ]
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps([_on_paper(*row) for row in rows], indent=2))
         return
-    for moment, task, zone in rows:
-        click.echo(f"{local(moment, zone)}  {visible(task.name)}  in {span(moment - now)}")
+    for moment, task, zone, nominal in rows:
+        period = "" if nominal is None else f"  (chosen for {local(nominal, zone)})"
+        click.echo(
+            f"{local(moment, zone, seconds=nominal is not None)}  {visible(task.name)}  in {span(moment - now)}{period}"
+        )
+
+
+def _on_paper(moment: datetime, task: Task, zone: tzinfo, nominal: datetime | None) -> dict[str, Any]:
+    fields = {"task": task.name, "at": _utc(moment), "local": moment.astimezone(zone).isoformat()}
+    return fields if nominal is None else {**fields, "nominal": _utc(nominal)}
 
 
 def _utc(moment: datetime) -> str:
@@ -84,12 +115,33 @@ def _utc(moment: datetime) -> str:
 
 
 @click.command(epilog='Example: cronpoll explain "0 3 1,15 * 1-5" --timezone Europe/Berlin')
-@click.argument("expression")
+@click.argument("expression", metavar="EXPRESSION|TASK")
 @click.option("--timezone", metavar="ZONE", help="IANA name. [default: this machine's zone]")
 @click.option("-n", "number", default=5, show_default=True, type=click.IntRange(0, 10_000), help="How many next runs.")
+@click.option(
+    "--at", "at", metavar="TIME", help="Of a TASK: recompute the decision for this nominal minute, step by step."
+)
+@click.option("--file", metavar="FILE", help="With --at: the registry file. [default: what the daemon has in force]")
+@with_place
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def explain(expression: str, timezone: str | None, number: int, as_json: bool) -> None:
-    """Say what a cron expression means, and when it comes next."""
+def explain(
+    expression: str,
+    timezone: str | None,
+    number: int,
+    at: str | None,
+    file: str | None,
+    state_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Say what a cron expression means, and when it comes next.
+
+    With --at, say of a task how its start in one period was chosen: the seed, each draw, and what the constraints said.
+    """
+    if at is not None:
+        name, schedule = _task_meant(expression, file, state_dir, config)
+        _explain_decision(name, schedule, at, as_json)
+        return
     zone = HostZone()().tzinfo
     if timezone is not None:
         problem = zone_problem(timezone)
@@ -114,3 +166,72 @@ def explain(expression: str, timezone: str | None, number: int, as_json: bool) -
     click.echo(words)
     for moment in moments:
         click.echo(f"  {local(moment, zone)}  in {span(moment - now)}")
+
+
+def _task_meant(name: str, file: str | None, state_dir: str | None, config: str | None) -> tuple[str, PeriodSchedule]:
+    """The periods of a task, from a registry file or from what the daemon has in force."""
+    host = HostZone()()
+    if file is not None:
+        registry = check(file, SystemClock().wall(), host.tzinfo, Rules(imports=False))
+        found = [task for task in registry.tasks if task.name == name]
+        if registry.errors or not found:
+            reason = str(registry.errors[0]) if registry.errors else f"{file}: no task of this name: {name}"
+            fail(reason, NO)
+        task = found[0]
+        zone = host.tzinfo if task.timezone is None else ZoneInfo(task.timezone)
+        plain = Schedule(parse(task.cron), zone_of(zone), task.repeated_hour == "first")
+        return name, PeriodSchedule(name, task.spread or Spread(), plain)
+    directory = state_directory(state_dir, config)
+    try:
+        book = read_state(directory, SystemClock().wall())
+    except CronpollError as error:
+        fail(error.message, UNREACHABLE)
+    state = None if book is None else book.tasks.get(name)
+    if state is None:
+        fail(f"no task of this name is known in {directory}: {name}", NO)
+    options = state.config.options
+    plain = Schedule(
+        parse(state.config.cron_expression), zone_of(zone_named(state.config.zone)), options.repeated_hour == "first"
+    )
+    return name, PeriodSchedule(name, options.spread or Spread(), plain)
+
+
+def _explain_decision(name: str, schedule: PeriodSchedule, at: str, as_json: bool) -> None:
+    zone = schedule.zone.tzinfo
+    nominal = moment_given(at, zone)
+    if not schedule.nominals.matches(nominal):
+        fail(f"{at} is not a nominal minute of {name}: {schedule.nominals.expression.text} does not match it", NO)
+    decision = schedule.decision(nominal)
+    second = int(nominal.timestamp())
+    start, end = int(decision.window_start.timestamp()), int(decision.window_end.timestamp())
+    steps = list(draws(decision.seed_hash, schedule.spread, zone, second, start, end))
+    if as_json:
+        material = {"identity": name, "periodKey": decision.period_key, "salt": schedule.spread.seed.salt}
+        answer = {
+            "seedMaterial": material,
+            **{_camel(key): value for key, value in decision._asdict().items() if key != "draws"},
+            "draws": [step._asdict() for step in steps],
+        }
+        click.echo(json.dumps(msgspec.to_builtins(answer), indent=2))
+        return
+    seed = schedule.spread.seed
+    click.echo(f"period      {decision.period_id}, nominal {local(nominal, zone)}")
+    click.echo(
+        f"window      {local(decision.window_start, zone, seconds=True)} to {local(decision.window_end, zone, seconds=True)}"
+    )
+    click.echo(
+        f"seed        {seed.strategy}: SHA-256 of {visible(repr(name))}, {decision.period_key!r}, {seed.salt!r}, joined by line feeds"
+    )
+    click.echo(f"hash        {decision.seed_hash}")
+    click.echo(f"draws       {schedule.spread.distribution.name}")
+    for step in steps:
+        verdict = "chosen" if step.refused is None else f"refused: {step.refused}"
+        share = f"u = {step.bits} / 2^53" if start != end else "no draw"
+        click.echo(f"  {step.number:2}  {share}  {local(step.candidate, zone, seconds=True)}  {verdict}")
+    outcome = "unschedulable: " + decision.reason if decision.reason else local(decision.settles_at, zone, seconds=True)
+    click.echo(f"chosen      {outcome}")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

@@ -1,14 +1,23 @@
-"""What a valid file should be told all the same: schedules that the next change of their clock skips or repeats."""
+"""What a valid file should be told all the same: what the next change of a clock does to it, and rules that leave no room."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
+from itertools import islice
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronpoll.config.registry import Problem, Registry, Task
 from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import EPOCH, second_of, zone_of
+
+PERIODS_LOOKED_AT: Final = 60
+
+
+def all_of(registry: Registry, now: datetime, host: tzinfo) -> list[Problem]:
+    return [*clock_changes(registry, now, host), *deadlines_and_windows(registry, now, host)]
 
 
 def clock_changes(registry: Registry, now: datetime, host: tzinfo) -> Iterator[Problem]:
@@ -35,6 +44,25 @@ def clock_changes(registry: Registry, now: datetime, host: tzinfo) -> Iterator[P
             if count:
                 text = f"runs twice on {_wall(first)}{_more(count)}: the clock is put back then; see repeated_hour"
                 yield _warning(registry, task, text)
+
+
+def deadlines_and_windows(registry: Registry, now: datetime, host: tzinfo) -> Iterator[Problem]:
+    """A warning for deadlines that leave no time for a retry, and for constraints that refuse most periods."""
+    for task in registry.tasks:
+        if task.deadline is not None and task.deadline < task.retry_delay and task.max_attempts != 1:
+            yield _warning(
+                registry, task, "the deadline is shorter than the retry delay: a failed run will not be retried"
+            )
+        spread = task.spread
+        if spread is None or (spread.only is None and spread.avoid is None):
+            continue
+        zone = zone_of(ZoneInfo(task.timezone) if task.timezone else host)
+        schedule = PeriodSchedule(task.name, spread, Schedule(parse(task.cron), zone, task.repeated_hour == "first"))
+        coming = list(islice(schedule.from_nominal(now), PERIODS_LOOKED_AT))
+        refused = [decision for decision in coming if decision.chosen is None]
+        if 2 * len(refused) > len(coming):
+            text = f"{len(refused)} of its next {len(coming)} periods have no allowed time and will not run"
+            yield _warning(registry, task, f"{text}: {refused[0].reason}")
 
 
 def _warning(registry: Registry, task: Task, message: str) -> Problem:

@@ -60,7 +60,7 @@ def examine(registry: Registry, now: datetime, host: tzinfo, rules: Rules) -> Re
     """Add what the text alone cannot tell. Tasks that turn out unusable are taken out, isolation is settled."""
     problems = [problem for task in registry.tasks if (problem := _user_problem(task, registry.file, rules))]
     if not rules.imports:
-        return registry.with_problems([*problems, *advice.clock_changes(registry, now, host)])
+        return registry.with_problems([*problems, *advice.all_of(registry, now, host)])
     path = registry.python_path
     denied = [found for entry in path if rules.distrustful and (found := untrusted(entry))]
     if denied:
@@ -88,7 +88,7 @@ def examine(registry: Registry, now: datetime, host: tzinfo, rules: Rules) -> Re
     for key, names in ignored.items():
         problems.append(ignored_default(registry.file, registry.defaults_at[key], key, NO_END, names))
     examined = msgspec.structs.replace(registry, tasks=tuple(tasks), denied=tuple(dict.fromkeys(denied)))
-    return examined.with_problems([*problems, *advice.clock_changes(examined, now, host)])
+    return examined.with_problems([*problems, *advice.all_of(examined, now, host)])
 
 
 def _user_problem(task: Task, file: str, rules: Rules) -> Problem | None:

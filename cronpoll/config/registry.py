@@ -20,10 +20,13 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from cronpoll.config.places import Path, Place, Places
+from cronpoll.config.spreads import constraints, distribution, seed, window
 from cronpoll.config.trust import Distrust
+from cronpoll.config.values import WrongError, duration
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import InvalidCronExpressionError, abbreviate
-from cronpoll.core.model import DELAY_LIMIT, MAX_CONCURRENT, NAME_LIMIT
+from cronpoll.core.model import MAX_CONCURRENT, NAME_LIMIT
+from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
 from cronpoll.core.registrations import ATTEMPTS_LIMIT, CHOICES, DESCRIPTION_LIMIT, zone_problem
 
 T = TypeVar("T")
@@ -88,7 +91,26 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: str = "queue"
     isolation: Isolation | None = None
     suspend: bool = False
+    window: Window | None = None
+    distribution: Distribution | None = None
+    seed: Seed | None = None
+    only: Constraints | None = None
+    avoid: Constraints | None = None
+    deadline: timedelta | None = None
     description: str = ""
+
+    @property
+    def spread(self) -> Spread | None:
+        """Where in its periods the task starts; None: at the nominal minute, as cron has it."""
+        if self.window is None and self.only is None and self.avoid is None:
+            return None
+        return Spread(
+            window=self.window,
+            distribution=self.distribution or Distribution(),
+            seed=self.seed or Seed(),
+            only=self.only,
+            avoid=self.avoid,
+        )
 
     def fingerprint(self) -> str:
         """A digest of what the task does. Its parts can be secrets, so nothing of them may be written down."""
@@ -154,31 +176,6 @@ def _syntax_problem(error: tomllib.TOMLDecodeError, text: str, file: str) -> Pro
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-
-_DURATION: Final = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9}(?:\.\d{1,6})?)s)?", re.ASCII)
-
-
-class WrongError(Exception):
-    """A value is not what it should be; the text says what was expected."""
-
-
-def duration(value: Any) -> timedelta:
-    """`"90s"`, `"1h30m"`, or a number of seconds."""
-    expected = 'a duration such as "90s" or "1h30m", or a number of seconds'
-    result = None
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e12:  # also excludes nan
-        result = timedelta(seconds=value)
-    elif isinstance(value, str) and value and (match := _DURATION.fullmatch(value)):
-        days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        if days * 86_400 + hours * 3_600 + minutes * 60 + seconds <= 1e12:
-            result = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    if result is None:
-        raise WrongError(f"expected {expected}")
-    if result < timedelta(0):
-        raise WrongError(f"expected {expected}, not below zero")
-    if result > DELAY_LIMIT:
-        raise WrongError(f"expected {expected}, at most {DELAY_LIMIT.days} days")
-    return result
 
 
 def _positive(value: Any) -> timedelta:
@@ -334,6 +331,12 @@ _TASK: Final[dict[str, Callable[[Any], Any]]] = {
     "timezone": _zone,
     "isolation": _choice("loop", "thread", "process"),
     "suspend": _flag,
+    "window": window,
+    "distribution": distribution,
+    "seed": seed,
+    "only": constraints,
+    "avoid": constraints,
+    "deadline": duration,
     "description": _description,
     **{key: _choice(*choices) for key, choices in CHOICES.items()},
 }
@@ -485,6 +488,8 @@ class _Reader:
             useless["timeout"] = NO_END
             if own.get("concurrency", defaults.get("concurrency")) == "replace":
                 useless["concurrency"] = NO_END
+        if "window" not in own and "window" not in defaults:
+            useless["distribution"] = useless["seed"] = "needs a window"
         for key in [key for key in own if key in useless]:
             self._complain(self._places.key((*path, key)), f"{key}: {useless[key]}", name)
         options = {key: value for key, value in defaults.items() if key not in own}

@@ -31,6 +31,7 @@ class Attempt(msgspec.Struct, rename="camel"):
     started_at: datetime
     due_at: datetime
     trigger: Trigger
+    nominal_at: datetime | None = None
     outcome: Outcome = "running"
     ended_at: datetime | None = None
     duration_ms: float | None = None
@@ -67,7 +68,7 @@ def _entry(event: e.Event, runs: dict[str, Attempt]) -> Entry | None:
     """A new entry, or None if the event only says more about a run that is there already, or nothing of interest."""
     match event:
         case e.TaskRunStarted():
-            run = Attempt(event.run_id, event.actual_time, event.scheduled_time, event.trigger)
+            run = Attempt(event.run_id, event.actual_time, event.scheduled_time, event.trigger, event.nominal_time)
             runs[event.run_id] = run
             return run
         case e.TaskRunCompleted() | e.TaskRunFailed() | e.TaskRunReplaced() | e.TaskRunInterrupted():
@@ -134,6 +135,10 @@ _TEXTS: dict[type[e.Event], Callable[..., str]] = {
     e.TaskAdded: lambda event: f"registered: {event.cron_expression} in {event.zone}",
     e.TaskOverridden: lambda event: f"changed: {event.change_type}",
     e.TaskOrphaned: lambda _: "left out of the registrations",
+    e.TaskUnschedulable: lambda event: (
+        f"unschedulable: {_many(event.count, event.first_period, event.last_period)}: {event.reason}"
+    ),
+    e.TaskAttemptDropped: lambda event: f"the {event.trigger} attempt was not made: {event.reason}",
     e.TaskSurvivorsGone: lambda event: f"{event.count} processes of an earlier run were ended or have ended",
     e.TaskRecordSetAside: lambda event: f"a record of it was set aside: {event.error}",
 }
@@ -188,7 +193,7 @@ def why(
                 attempts[entry.run_id] = entry
     if not past:
         in_force = _config_of(book, name)
-    mine = tuple(attempt for attempt in attempts.values() if attempt.due_at == instant)
+    mine = tuple(attempt for attempt in attempts.values() if instant in (attempt.due_at, attempt.nominal_at))
     if mine:
         return Finding(instant, "started", _told(mine), mine)
     if instant > now:

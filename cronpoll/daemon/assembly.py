@@ -50,6 +50,8 @@ def registration(task: Task, callback: Callback) -> Registration:
         max_retry_delay=task.max_retry_delay,
         max_attempts=task.max_attempts,
         suspend=task.suspend,
+        spread=task.spread,
+        deadline=task.deadline,
         fingerprint=task.fingerprint(),
         description=task.description,
         **choices,

@@ -1,0 +1,108 @@
+"""`cronpoll spread`: how the starts of a task set fall over a day, before and after windows. For eyes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Final
+
+import click
+from msgspec.structs import replace
+
+from cronpoll.cli.common import NO, fail, moment_given, visible
+from cronpoll.cli.times import schedule_of
+from cronpoll.config.check import Rules, check
+from cronpoll.config.registry import Task
+from cronpoll.core.model import MICROSECOND
+from cronpoll.core.periods import Seed
+from cronpoll.core.windows import PeriodSchedule
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.hostzone import HostZone
+
+BINS: Final = 48
+"""Half hours of a day."""
+_BAR: Final = 28
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+
+
+@click.command(epilog="Example: cronpoll spread tasks.toml nightly-backup --hosts 1000")
+@click.argument("file", type=click.Path())
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.option("--day", metavar="DATE", help="Which day, by this machine's zone. [default: tomorrow]")
+@click.option(
+    "--hosts", default=1, show_default=True, type=click.IntRange(1, 100_000), help="So many hosts with this file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_json: bool) -> None:
+    """Show how starts fall over a day: as cron would have them, and with the windows.
+
+    With --hosts, as if each host had its own number at the end of the salt.
+    """
+    host, now = HostZone()().tzinfo, SystemClock().wall()
+    registry = check(file, now, host, Rules(imports=False))
+    for problem in registry.errors:
+        click.echo(visible(str(problem)), err=True)
+    if registry.errors:
+        sys.exit(NO)
+    chosen = [task for task in registry.tasks if not tasks or task.name in tasks]
+    if not chosen:
+        fail(f"{file}: no task of this name: {', '.join(tasks)}", NO)
+    midnight = now.astimezone(host).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    begin = moment_given(midnight.date().isoformat() if day is None else day, host)
+    before, after, lost = counted(chosen, hosts, begin, host)
+    if as_json:
+        answer: dict[str, Any] = {"begin": begin.isoformat(), "binMinutes": 1440 // BINS}
+        click.echo(json.dumps({**answer, "nominal": before, "chosen": after, "unschedulable": lost}))
+        return
+    click.echo(f"{begin.astimezone(host):%a %Y-%m-%d}   {'as cron has it'.ljust(_BAR + 8)}with windows")
+    most = max(*before, *after, 1)
+    for number in range(BINS):
+        time = begin.astimezone(host) + timedelta(minutes=number * 1440 // BINS)
+        left, right = (f"{_bar(count, most).ljust(_BAR)} {count or '':<6}" for count in (before[number], after[number]))
+        click.echo(f"{time:%H:%M}  {left}  {right}".rstrip())
+    peaks = f"at most {max(before)} starts in half an hour without windows, {max(after)} with them"
+    click.echo(f"{peaks}{f'; {lost} periods are unschedulable' if lost else ''}")
+
+
+def counted(tasks: list[Task], hosts: int, begin: datetime, zone: tzinfo) -> tuple[list[int], list[int], int]:
+    """Starts per half hour of the day that begins at `begin`: nominal, chosen; and how many periods have no time."""
+    before, after, lost = [0] * BINS, [0] * BINS, 0
+    end = begin + timedelta(days=1)
+
+    def bin_of(moment: datetime) -> int:
+        return int((moment - begin) / timedelta(days=1) * BINS)
+
+    for task in tasks:
+        schedule = schedule_of(task, zone)
+        plain = schedule.nominals if isinstance(schedule, PeriodSchedule) else schedule
+        nominal = plain.next_after(begin - MICROSECOND)
+        while nominal is not None and nominal < end:
+            before[bin_of(nominal)] += hosts
+            if not isinstance(schedule, PeriodSchedule):
+                after[bin_of(nominal)] += hosts
+            nominal = plain.next_after(nominal)
+        if not isinstance(schedule, PeriodSchedule):
+            continue
+        for host in range(hosts):
+            here = schedule if hosts == 1 else _on_host(schedule, host)
+            for decision in here.from_nominal(begin - here.late):
+                if decision.window_start >= end:
+                    break
+                if begin <= decision.settles_at < end:
+                    if decision.chosen is None:
+                        lost += 1
+                    else:
+                        after[bin_of(decision.chosen)] += 1
+    return before, after, lost
+
+
+def _on_host(schedule: PeriodSchedule, number: int) -> PeriodSchedule:
+    seed = schedule.spread.seed
+    return schedule._replace(spread=replace(schedule.spread, seed=Seed(seed.strategy, f"{seed.salt}{number}")))
+
+
+def _bar(count: int, most: int) -> str:
+    """A bar of at most `_BAR` columns; something, however small, for anything that is there."""
+    eighths = count * _BAR * 8 // most or (1 if count else 0)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
