@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from cronpoll.cli.ahead import through
 from cronpoll.config.check import Rules, check
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
+from cronpoll.testing import Recorder, run
 from tests.living import ROOT, Living
 
 EXAMPLES = sorted(path.relative_to(ROOT) for path in (ROOT / "examples").rglob("*.toml"))
@@ -38,3 +41,22 @@ def test_the_readme_runs_the_daemon_on_the_first_example() -> None:
         "python3 -m venv .venv && .venv/bin/pip install -q . && "
         ".venv/bin/cronpolld --config examples/first/tasks.toml --state-dir ./state"
     ]
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=str)
+def test_each_example_is_simulated_for_nine_days(file: Path) -> None:
+    """Every task that is not suspended starts, in its window, and no two starts are for the same period."""
+    registry = check(str(ROOT / file), SystemClock().wall(), HostZone()().tzinfo, Rules(imports=False))
+    start = datetime(2026, 11, 27, tzinfo=UTC)
+    recorder = Recorder(level=20)
+    run(lambda: through(registry, UTC, start, start + timedelta(days=9), [], recorder))
+    starts = recorder.named("TaskRunStarted")
+    assert {event.task_name for event in starts} == {task.name for task in registry.tasks if not task.suspend}
+    served = [(event.task_name, event.nominal_time or event.scheduled_time) for event in starts]
+    assert len(served) == len(set(served))
+    for task in registry.tasks:
+        window = None if task.spread is None else task.spread.window
+        for event in starts:
+            if event.task_name == task.name and window is not None:
+                first, last = window.around(int(event.nominal_time.timestamp()))
+                assert first <= event.actual_time.timestamp() <= last
