@@ -12,7 +12,7 @@ from importlib.metadata import version
 from time import perf_counter
 
 import cronpoll
-from tests.bench import burst, cold_start, idle_poll, initialize, memory, next_after, parsing, workload
+from tests.bench import burst, cold_start, decisions, idle_poll, initialize, memory, next_after, parsing, workload
 from tests.bench.measure import Row, say
 from tests.bench.report import markdown
 
@@ -24,6 +24,7 @@ FAMILIES = {
     "burst": burst.run,
     "memory": memory.run,
     "cold_start": cold_start.run,
+    "decide": decisions.run,
 }
 PEERS = ("apscheduler", "cronsim", "croniter", "msgspec", "structlog")
 
