@@ -531,7 +531,8 @@ def test_warnings_are_no_errors_unless_strict(tmp_path: Path) -> None:
 def test_not_text_at_all(tmp_path: Path) -> None:
     (tmp_path / "tasks.toml").write_bytes(b"a = 1\nb = '\xff'\n")
     result = CliRunner().invoke(main, ["validate", str(tmp_path / "tasks.toml")])
-    assert (result.exit_code, result.output) == (1, f"{tmp_path}/tasks.toml:2:6: not valid UTF-8\n")
+    assert (result.exit_code, result.stdout) == (1, f"{tmp_path}/tasks.toml:2:6: not valid UTF-8\n")
+    assert result.stderr == f"{tmp_path}/tasks.toml: 1 error, 0 warnings\n"
     assert CliRunner().invoke(main, ["validate"]).exit_code == 2
 
 

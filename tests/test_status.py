@@ -83,7 +83,7 @@ async def test_each_kind_of_task_is_told_by_one_word_and_its_times(tmp_path: Pat
     await world.crash()
     after = states(world, tmp_path, DEAD)
     assert after["running"]["state"] == "interrupted"
-    assert after["abandoned"]["state"] == "ok"
+    assert after["abandoned"]["state"] == "interrupted"  # also if nothing will start it again
     assert after["running"]["runningSince"] is None
 
 
@@ -265,9 +265,9 @@ def test_piped_it_is_plain_text_that_a_name_cannot_break(living: Living) -> None
         (["--failing"], [HOSTILE], 0),
         (["later"], ["later"], 0),
         (["--check"], [HOSTILE, "later"], 1),
-        (["nobody"], [], 1),
+        (["--check", "later"], ["later"], 0),
     ],
-    ids=["all", "failing", "one", "check", "unknown"],
+    ids=["all", "failing", "one", "check", "check one"],
 )
 def test_what_is_asked_for_is_shown_and_judged(
     living: Living, arguments: list[str], tasks: list[str], code: int
@@ -275,6 +275,28 @@ def test_what_is_asked_for_is_shown_and_judged(
     done = living.command("status", "--state-dir", str(living.state), "--json", *arguments)
     assert [task["task"] for task in json.loads(done.stdout)["tasks"]] == tasks
     assert done.returncode == code
+
+
+def test_an_unknown_task_is_told_and_nothing_else(living: Living) -> None:
+    done = living.command("status", "--state-dir", str(living.state), "nobody")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "cronpoll: no task of this name is known: nobody\n")
+
+
+def test_a_registry_file_that_was_rejected_is_no_good_health(tmp_path: Path) -> None:
+    quiet = TASKS.replace('["false"]', '["true"]')
+    with Living(tmp_path, quiet) as daemon:
+        daemon.up()
+        daemon.wait_for("TaskRunCompleted")
+        assert daemon.command("status", "--check", "--state-dir", str(daemon.state)).returncode == 0
+        daemon.write(quiet + "colour = 1\n")
+        daemon.wait_for("ConfigRejected")
+        done = daemon.command("status", "--check", "--state-dir", str(daemon.state))
+        assert done.returncode == 1
+        assert f"{daemon.config} REJECTED since " in done.stdout.splitlines()[1]
+        assert 'unknown key "colour"' in done.stdout.splitlines()[1]
+        daemon.write(quiet + "\n")
+        daemon.wait_for("ConfigAccepted", count=2)
+        assert daemon.command("status", "--check", "--state-dir", str(daemon.state)).returncode == 0
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -331,12 +353,15 @@ def test_of_a_dead_daemon_the_state_is_still_told(tmp_path: Path) -> None:
         daemon.kill()
         done = daemon.command("status", "--config", str(daemon.config), "--state-dir", str(daemon.state), "--check")
         assert done.returncode == 1
-        assert done.stdout.startswith("daemon NOT RUNNING; 2 tasks; ")
+        assert done.stdout.startswith("daemon NOT RUNNING; 2 tasks, 1 not well; times in ")
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 def test_where_there_is_nothing_to_read_it_is_one_clear_line(tmp_path: Path, as_json: bool) -> None:
-    for directory, reason in ((tmp_path, "holds no state of cronpoll"), (tmp_path / "absent", "No such file")):
+    for directory, reason in (
+        (tmp_path, "there is no state of cronpoll in"),
+        (tmp_path / "absent", "there is no state of cronpoll in"),
+    ):
         result = CliRunner().invoke(main, ["status", "--state-dir", str(directory), *(["--json"] if as_json else [])])
         assert result.exit_code == 3
         assert len(result.output.splitlines()) == 1

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, span, state_directory, visible, with_place
 from cronpoll.cli.times import local
@@ -63,7 +64,7 @@ def plan(new: str, state_dir: str | None, config: str | None, no_import: bool, a
     Changes nothing. Exits with 1 if the new file would be rejected.
     """
     directory, now, zone = state_directory(state_dir, config), SystemClock().wall(), HostZone()()
-    registry = _checked(new, now, zone.tzinfo, Rules(imports=not no_import))
+    registry = _checked(new, now, zone.tzinfo, Rules(imports=not no_import, here=True))
     try:
         book = read_state(directory, now)
     except CronpollError as error:
@@ -160,8 +161,14 @@ class Printer(Observer):
                 self.starts += 1
                 self._say(event.task_name, "start", event.at, event.trigger, event.scheduled_time, "")
             elif self._every and isinstance(event, e.TaskMissed):
-                many = f"{event.count} due minutes: {event.reason}"
-                self._say(event.task_name, "missed", event.at, "", event.last_missed, many)
+                zone = self._zones[event.task_name]
+                which = local(event.first_missed, zone)
+                if event.first_missed != event.last_missed:
+                    which += f" to {local(event.last_missed, zone)} ({event.count})"
+                self._say(event.task_name, "missed", event.at, "", event.last_missed, f"{which}: {event.reason}")
+            elif self._every and isinstance(event, e.TaskMinuteNonexistent):
+                text = f"{event.wall_time} does not exist: the clock was put forward over it"
+                self._say(event.task_name, "never", event.at, "", event.at, text)
         except OSError as error:  # whoever read it has seen enough
             self.closed = error
             self.give_up()
@@ -173,7 +180,9 @@ class Printer(Observer):
             click.echo(json.dumps({**fields, **({"text": text} if text else {})}))
         else:
             late = f" (late by {span(at - due)})" if kind == "start" and at - due >= timedelta(minutes=1) else ""
-            click.echo(f"{local(at, zone)}  {kind.ljust(6)}  {visible(task)}  {trigger or text}{late}")
+            click.echo(
+                f"{local(at, zone, seconds=bool(at.second))}  {kind.ljust(6)}  {visible(task)}  {trigger or text}{late}"
+            )
 
 
 def _utc(moment: datetime) -> str:
@@ -184,6 +193,7 @@ def _utc(moment: datetime) -> str:
     epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26 --down 2026-10-25T01:00..2026-10-25T04:00"
 )
 @click.argument("file", type=click.Path())
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--from", "begin", metavar="TIME", help="When to begin. [default: now]")
 @click.option("--to", "end", metavar="TIME", help="When to end. [default: a day later]")
 @click.option(
@@ -195,7 +205,14 @@ def _utc(moment: datetime) -> str:
 @click.option("--missed", is_flag=True, help="Also say which due minutes got no start of their own.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def simulate(
-    file: str, begin: str | None, end: str | None, down: tuple[str, ...], take: str, missed: bool, as_json: bool
+    file: str,
+    tasks: tuple[str, ...],
+    begin: str | None,
+    end: str | None,
+    down: tuple[str, ...],
+    take: str,
+    missed: bool,
+    as_json: bool,
 ) -> None:
     """Run a registry file through a period of time: the real scheduler on a simulated clock.
 
@@ -205,6 +222,11 @@ def simulate(
     host = HostZone()()
     now = SystemClock().wall()
     registry = _checked(file, now, host.tzinfo, Rules(imports=False))
+    unknown = [name for name in tasks if name not in {task.name for task in registry.tasks}]
+    if unknown:
+        fail(f"{file}: no task of this name: {', '.join(unknown)}", NO)
+    if tasks:
+        registry = replace(registry, tasks=tuple(task for task in registry.tasks if task.name in tasks))
     start = now if begin is None else moment_given(begin, host.tzinfo)
     stop = start + timedelta(days=1) if end is None else moment_given(end, host.tzinfo)
     downs = sorted(_period(text, host.tzinfo) for text in down)

@@ -50,6 +50,12 @@ def state_directory(state_dir: str | None, config: str | None) -> str:
     return os.path.abspath(state_directory_to_look_at())
 
 
+def nothing_in(directory: str) -> str:
+    return (
+        f"there is no state of cronpoll in {directory}; say --state-dir DIR, or --config FILE if it names a state_dir"
+    )
+
+
 def fail(text: str, code: int) -> NoReturn:
     click.echo(f"cronpoll: {visible(text)}", err=True)
     sys.exit(code)

@@ -125,10 +125,7 @@ def repair_(place: str | None, state_dir: str | None, config: str | None, yes: b
         click.echo(json.dumps([salvage._asdict() for salvage in done], indent=2))
         return
     for salvage in done:
-        click.echo(
-            f"{visible(salvage.damaged)}: kept as {visible(salvage.kept_as)}; {salvage.lost_bytes} bytes are lost"
-        )
-        if salvage.new_segment:
-            click.echo(f"  state of {salvage.tasks} tasks written to {visible(salvage.new_segment)}")
+        click.echo(f"{visible(salvage.damaged)}: repaired, {salvage.tasks} tasks; {salvage.lost_bytes} bytes are lost")
+        click.echo(f"  the damaged file is kept as {visible(salvage.kept_as)}")
         if salvage.named:
             click.echo(f"  tasks named in what is lost: {', '.join(map(visible, salvage.named))}")

@@ -17,6 +17,7 @@ from cronpoll.cli.common import (
     fail,
     moment_given,
     moments_given,
+    nothing_in,
     state_directory,
     visible,
     with_place,
@@ -47,7 +48,7 @@ def _book(directory: str, now: datetime) -> Book:
     except CronpollError as error:
         fail(error.message, UNREACHABLE)
     if book is None:
-        fail(f"{directory} holds no state of cronpoll; was another directory meant?", UNREACHABLE)
+        fail(nothing_in(directory), UNREACHABLE)
     return book
 
 
@@ -104,13 +105,13 @@ def _on_paper(entry: chronicle.Entry) -> dict[str, Any]:
 
 def _line(entry: chronicle.Entry, zone: tzinfo) -> str:
     if isinstance(entry, chronicle.Note):
-        return f"{_time(entry.at, zone)}  -         {visible(entry.text)}"
+        return f"{_time(entry.at, zone)}  -            {visible(entry.text)}"
     took = "" if entry.duration_ms is None else f" after {entry.duration_ms / 1_000:.1f} s"
     why = "" if entry.error is None else f": {visible(entry.error)}"
     due = f" for {_time(entry.due_at, zone)}" if entry.trigger != "manual" else ""
     if entry.nominal_at is not None:
         due += f", period {_time(entry.nominal_at, zone)}"
-    return f"{_time(entry.started_at, zone)}  {entry.trigger.ljust(8)}  {entry.outcome}{took}{why}{due}"
+    return f"{_time(entry.started_at, zone)}  {entry.trigger.ljust(11)}{due}  {entry.outcome}{took}{why}"
 
 
 @click.command(epilog="Example: cronpoll why nightly-backup 2026-11-01T03:00")

@@ -38,6 +38,7 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 # callback = "shop.jobs:backup"     # an async function runs on the loop, a plain one in a thread
 # isolation = "process"             # or each run in an interpreter of its own
 # args = ["full"]
+# kwargs = { keep_days = 30 }
 # timezone = "Europe/Berlin"        # default: the host's zone
 # timeout = "1h"                    # then it is ended, which is a failure
 # retry = { delay = "10m", backoff = 2, max_delay = "1h", max_attempts = 5 }
@@ -47,6 +48,12 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 # interrupted = "restart"           # "abandon": a run that died with the daemon is not started again
 # on_change = "keep"                # "reset": an edited schedule clears the task's times
 # suspend = false
+# deadline = "2h"                   # later than this after it was due, it is not started
+# window = { mode = "after", duration = "3h" }      # a second of its own in [N, N+3h]; "around", "before"
+# seed = { strategy = "stable", salt = "host7" }    # "daily", "weekly"
+# distribution = { name = "uniform" }               # "skewEarly", "skewLate", "normal", "exponential"
+# only = { dow = ["1-5"] }                          # hours, dow, dom, months, between, dates
+# avoid = { between = ["12:00-13:00"] }
 # description = "the shop's database"
 """
 

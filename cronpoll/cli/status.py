@@ -9,15 +9,25 @@ import json
 import sys
 from datetime import datetime, tzinfo
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from zoneinfo import ZoneInfo
 
 import click
 import msgspec
 
-from cronpoll.cli.common import NO, UNREACHABLE, ShortTimes, fail, span, state_directory, visible, with_place
+from cronpoll.cli.common import (
+    NO,
+    UNREACHABLE,
+    ShortTimes,
+    fail,
+    nothing_in,
+    span,
+    state_directory,
+    visible,
+    with_place,
+)
 from cronpoll.core.cron import Schedule, parse
-from cronpoll.core.errors import CronpollError
+from cronpoll.core.errors import CronpollError, StateDirectoryError
 from cronpoll.core.model import Book, TaskConfig, TaskState
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.clock import SystemClock
@@ -56,10 +66,15 @@ def status(
     Works on the state directory of a living or a dead daemon. Times are those of this machine's zone.
     """
     directory = state_directory(state_dir, config)
+    if watch and as_json:
+        raise click.UsageError("--watch is for people; ask again with --json instead")
     if watch:
         _watch(directory, tasks, failing)
         return
     report = _report_or_fail(directory, tasks, failing, as_json)
+    unknown = sorted({*tasks} - {task["task"] for task in report["tasks"]})
+    if unknown and not failing:
+        fail(f"no task of this name is known: {', '.join(unknown)}", NO)
     if as_json:
         click.echo(json.dumps(on_paper(report), indent=2))
     elif sys.stdout.isatty():
@@ -68,9 +83,6 @@ def status(
         Console().print(_pretty(report))
     else:
         click.echo(_plain(report))
-    unknown = sorted({*tasks} - {task["task"] for task in report["tasks"]})
-    if unknown and not failing:
-        fail(f"no task of this name is known: {', '.join(unknown)}", NO)
     if check and not report["well"]:
         sys.exit(NO)
 
@@ -80,14 +92,21 @@ def _report_or_fail(directory: str, tasks: tuple[str, ...], failing: bool, as_js
     try:
         book = read_state(directory, now)
         if book is None:
-            reason = f"{directory} holds no state of cronpoll; was another directory meant? (--state-dir, --config)"
-            raise UnreachableStateError(reason)
+            raise UnreachableStateError(nothing_in(directory))
+    except StateDirectoryError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            error = UnreachableStateError(nothing_in(directory))  # type: ignore[assignment]
+        _unreadable(str(error), as_json)
     except (CronpollError, UnreachableStateError) as error:
-        if as_json:
-            click.echo(json.dumps({"well": False, "error": str(error)}))
-            sys.exit(UNREACHABLE)
-        fail(str(error), UNREACHABLE)
+        _unreadable(str(error), as_json)
     return report_of(book, lock_holder(directory), directory, now, tasks, failing)
+
+
+def _unreadable(text: str, as_json: bool) -> NoReturn:
+    if as_json:
+        click.echo(json.dumps({"well": False, "error": text}))
+        sys.exit(UNREACHABLE)
+    fail(text, UNREACHABLE)
 
 
 class UnreachableStateError(Exception):
@@ -104,7 +123,9 @@ def report_of(
     daemon = _daemon(holder, directory)
     every = [_task(task, now, holder.alive, daemon["held"]) for task in book.tasks.values() if task.registered]
     shown = [task for task in every if (not tasks or task["task"] in tasks) and (not failing or task["state"] in _BAD)]
-    well = holder.alive and not daemon["degraded"] and not any(task["state"] in _BAD for task in every)
+    asked = [task for task in every if not tasks or task["task"] in tasks]
+    sound = holder.alive and not daemon["degraded"] and daemon["rejected"] is None
+    well = sound and not any(task["state"] in _BAD for task in asked)
     return {
         "well": well,
         "at": now,
@@ -124,6 +145,8 @@ def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
         "version": None,
         "degraded": None,
         "held": [],
+        "config": None,
+        "rejected": None,
     }
     if not holder.alive:
         return found
@@ -134,7 +157,7 @@ def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
     except (wire.UnreachableError, ValueError):  # a library's scheduler has no socket; a stuck daemon does not answer
         answer = {"ok": False}
     if answer["ok"]:
-        found.update({key: answer[key] for key in ("pid", "version", "degraded", "held")})
+        found.update({key: answer.get(key) for key in ("pid", "version", "degraded", "held", "config", "rejected")})
         found["since"] = datetime.fromisoformat(answer["since"])
     if found["pid"] is not None:
         import psutil
@@ -176,13 +199,19 @@ def _state(task: TaskState, now: datetime, alive: bool, held: list[str]) -> str:
         return "suspended"
     if task.quarantined_until is not None and task.quarantined_until > now:
         return "quarantined"
-    if (task.runs or task.interrupted) and task.config.options.interrupted == "restart":
+    if task.runs or task.interrupted or (task.remains and not _succeeded_since(task)):
         return "interrupted"
     if task.last_failure_at is not None and (
         task.last_success_at is None or task.last_failure_at > task.last_success_at
     ):
         return "failing"
     return "new" if task.last_attempt_at is None else "ok"
+
+
+def _succeeded_since(task: TaskState) -> bool:
+    """Whether the last thing that the task did was to succeed."""
+    attempt, success = task.last_attempt_at, task.last_success_at
+    return success is not None and (attempt is None or success >= attempt)
 
 
 def _next_due(name: str, config: TaskConfig, now: datetime) -> datetime | None:
@@ -222,9 +251,12 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
     now = report["at"]
     short = ShortTimes(now, HostZone()().tzinfo)
     rows: list[tuple[str, ...]] = []
+    alive = report["daemon"]["alive"]
     for task in report["tasks"]:
         following, retry = task["nextRun"], task["retryAt"]
-        if retry is not None and (following is None or retry < following):
+        if not alive:
+            upcoming = "-"
+        elif retry is not None and (following is None or retry < following):
             upcoming = f"{short(retry)} retry"
         elif following is not None:
             upcoming = f"{short(following)} in {span(following - now)}"
@@ -251,9 +283,17 @@ def _summary(report: dict[str, Any]) -> str:
             text += ", DEGRADED: state cannot be written, nothing is started"
     else:
         text = "daemon NOT RUNNING"
+    failing = sum(task["state"] in _BAD for task in report["tasks"])
     shown, total = len(report["tasks"]), report["total"]
     number = f"{total} {'task' if total == 1 else 'tasks'}" if shown == total else f"{shown} of {total} tasks"
-    return f"{text}; {number}; {visible(report['stateDirectory'])}"
+    bad = f", {failing} not well" if failing else ""
+    lines = [f"{text}; {number}{bad}; times in {HostZone()().key}; {visible(report['stateDirectory'])}"]
+    if daemon["rejected"] is not None:
+        since, reason = daemon["rejected"]["since"], visible(daemon["rejected"]["reason"])
+        lines.append(
+            f"{visible(daemon['config'] or '')} REJECTED since {since}; what was accepted before is in force: {reason}"
+        )
+    return "\n".join(lines)
 
 
 def _plain(report: dict[str, Any]) -> str:
@@ -279,12 +319,15 @@ def _pretty(report: dict[str, Any]) -> Any:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in _HEADINGS:
         table.add_column(heading, overflow="fold" if heading == "TASK" else "ellipsis", no_wrap=heading != "TASK")
+    errors = []
     for name, state, attempt, success, following, error in _rows(report):
         # Text and not str: in a str, rich would read markup into a name.
-        first = Text(name) if not error else Text(name).append(f"\n{error}", style="dim red")
-        table.add_row(first, Text(state, style=_STYLES.get(state, "")), attempt, success, following)
-    style = "" if report["daemon"]["alive"] and not report["daemon"]["degraded"] else "bold red"
-    return Group(Text(_summary(report), style=style), Text(), table)
+        table.add_row(Text(name), Text(state, style=_STYLES.get(state, "")), attempt, success, following)
+        if error:
+            errors.append(Text(f"{name}: {error}", style="red", overflow="ellipsis", no_wrap=True))
+    daemon = report["daemon"]
+    style = "" if daemon["alive"] and not daemon["degraded"] and daemon["rejected"] is None else "bold red"
+    return Group(Text(_summary(report), style=style), Text(), table, *([Text(), *errors] if errors else []))
 
 
 def _watch(directory: str, tasks: tuple[str, ...], failing: bool) -> None:

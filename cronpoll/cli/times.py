@@ -100,9 +100,8 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
         return
     for moment, task, zone, nominal in rows:
         period = "" if nominal is None else f"  (chosen for {local(nominal, zone)})"
-        click.echo(
-            f"{local(moment, zone, seconds=nominal is not None)}  {visible(task.name)}  in {span(moment - now)}{period}"
-        )
+        distance = f"  in {span(moment - now)}" if begin is None else ""
+        click.echo(f"{local(moment, zone, seconds=nominal is not None)}  {visible(task.name)}{distance}{period}")
 
 
 def _on_paper(moment: datetime, task: Task, zone: tzinfo, nominal: datetime | None) -> dict[str, Any]:

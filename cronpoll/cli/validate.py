@@ -39,10 +39,17 @@ def validate(files: tuple[str, ...], style: str, as_json: bool, no_import: bool,
         for problem in problems:
             click.echo(visible(str(problem)))
         for registry in registries:
-            if not registry.problems or (not registry.errors and not strict):
-                number = len(registry.tasks)
-                click.echo(f"{registry.file}: {number} {'task' if number == 1 else 'tasks'}, no errors")
+            number, wrong = len(registry.tasks), len(registry.errors)
+            warned = len(registry.problems) - wrong
+            if wrong or (strict and warned):
+                click.echo(f"{visible(registry.file)}: {_many(wrong, 'error')}, {_many(warned, 'warning')}", err=True)
+            else:
+                click.echo(f"{visible(registry.file)}: {_many(number, 'task')}, no errors")
     sys.exit(1 if errors else 0)
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _report(registries: list[Registry], valid: bool) -> dict[str, object]:

@@ -6,6 +6,13 @@ import io
 import logging
 import os
 import threading
+from typing import Final, Literal
+
+from cronpoll.core.events import TaskOutput
+from cronpoll.runtime.clock import Clock
+from cronpoll.runtime.runs import current_run
+
+_LINE_LIMIT: Final = 4_096
 
 
 def replace_file(path: str, content: bytes) -> None:
@@ -67,9 +74,11 @@ class LogStream:
 class Prints(io.TextIOBase):
     """What callbacks in this process print: whole lines into the log, so that they cannot stand between or inside others."""
 
-    def __init__(self, logger: logging.Logger, level: int) -> None:
-        self._logger = logger
-        self._level = level
+    def __init__(self, stream: Literal["stdout", "stderr"], clock: Clock) -> None:
+        self._stream: Literal["stdout", "stderr"] = stream
+        self._logger = logging.getLogger(stream)
+        self._level = logging.INFO if stream == "stdout" else logging.WARNING
+        self._clock = clock
         self._pending = threading.local()
 
     def writable(self) -> bool:
@@ -82,8 +91,14 @@ class Prints(io.TextIOBase):
         *lines, state["rest"] = (state.get("rest", "") + text).split("\n")
         state["busy"] = True
         try:
+            run = current_run.get()
             for line in lines:
-                self._logger.log(self._level, "%s", line)
+                if run is None:
+                    self._logger.log(self._level, "%s", line)
+                else:
+                    run.tell(
+                        TaskOutput(self._clock.wall(), run.task_name, run.run_id, self._stream, line[:_LINE_LIMIT])
+                    )
         finally:
             state["busy"] = False
         state["rest"] = state["rest"][-65_536:]

@@ -90,8 +90,7 @@ def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -
     async def life() -> int:
         return await Service(settings, clock, Guarded(lines), stream, Notifier(started)).run()
 
-    for name, level in (("stdout", logging.INFO), ("stderr", logging.WARNING)):
-        setattr(sys, name, Prints(logging.getLogger(name), level))
+    sys.stdout, sys.stderr = Prints("stdout", clock), Prints("stderr", clock)
     # Not asyncio.run: it would wait for coroutines that ignore cancellation and for threads that they wait for.
     return asyncio.new_event_loop().run_until_complete(life())
 

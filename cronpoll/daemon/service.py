@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -119,6 +120,7 @@ class Service:
         self._in_force: Version | None = None
         self._failed_at: float | None = None
         self._since = clock.wall()
+        self._rejected: tuple[datetime, str] | None = None
         self._broken: BaseException | None = None
         self._helpers: list[asyncio.Task[Any]] = []
 
@@ -353,7 +355,7 @@ class Service:
         except CronpollError as error:
             self._failed_at = self._clock.monotonic()
             raise RejectedError(error.message, []) from error
-        self._told = ""
+        self._told, self._rejected = "", None
         self._accept(version, before=self._in_force.registry.daemon)
         return {"accepted": True, "tasks": len(version.registrations)}
 
@@ -374,6 +376,7 @@ class Service:
 
     def _reject(self, rejected: RejectedError) -> None:
         shown = tuple(rejected.problems[:_PROBLEMS_TOLD])
+        self._rejected = self._clock.wall(), shown[0] if len(shown) == 1 else rejected.reason
         self._tell(e.ConfigRejected(self._clock.wall(), self._settings.config, rejected.reason, shown))
 
     def _directory_of(self, registry: Registry) -> str:
@@ -400,9 +403,9 @@ class Service:
 
     async def _handle_ping(self, _: dict[str, Any]) -> dict[str, Any]:
         engine = self._engine()
-        since = self._since.isoformat().replace("+00:00", "Z")
-        answer = {"pid": os.getpid(), "version": __version__, "since": since, "degraded": engine.degraded}
-        return {**answer, "held": engine.held()}
+        answer = {"pid": os.getpid(), "version": __version__, "since": _text(self._since), "degraded": engine.degraded}
+        rejected = None if self._rejected is None else {"since": _text(self._rejected[0]), "reason": self._rejected[1]}
+        return {**answer, "held": engine.held(), "config": self._settings.config, "rejected": rejected}
 
     async def _handle_run(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"runId": await self._engine().run_now(wire.task_of(request))}
@@ -419,6 +422,10 @@ class Service:
     def _tell(self, event: e.Event) -> None:
         if event.level >= self._log.level:
             self._log(event)
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _needs_restart(before: Daemon, after: Daemon, file: str) -> list[str]:

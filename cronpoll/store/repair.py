@@ -1,9 +1,9 @@
 """Checking segments, and the way out when one is damaged: never automatic, never in place, nothing thrown away.
 
-`inspect` says of one segment whether it is whole. `repair` makes a directory usable again whose newest segment is damaged: the
-state is what the intact records say, in order, without those that are lost; it is written as the snapshot of a new
-segment, with a record of the repair, and the damaged file is moved to `aside/` as it is. What was lost is lost: a start among
-it may be made again, an end among it makes its run look interrupted. The tasks that the damaged bytes name are told.
+`inspect` says of one segment whether it is whole. `repair` makes a directory usable again: a damaged segment is written anew
+with every intact batch, in order, without those that are lost, and a record of the repair; the damaged file is kept in
+`aside/` as it is. What was lost is lost: a start among it may be made again, an end among it makes its run look
+interrupted. The tasks that the damaged bytes name are told.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from cronpoll.core.errors import JournalDamagedError, StateDirectoryError, StateDirectoryLockedError
-from cronpoll.core.events import Event, JournalRepaired
-from cronpoll.core.machine import replay
+from cronpoll.core.events import JournalRepaired
 from cronpoll.core.model import Book
 from cronpoll.store import codec, reading
 from cronpoll.store.disk import OsDisk
@@ -41,7 +40,6 @@ class Salvage(NamedTuple):
 
     damaged: str
     kept_as: str
-    new_segment: str
     tasks: int
     lost_bytes: int
     named: tuple[str, ...]
@@ -122,18 +120,38 @@ def _salvage(
     aside = os.path.join(directory, "aside")
     disk.make_directory(aside)
     kept = os.path.join(aside, f"{os.path.basename(file)}.damaged")
-    written, tasks = "", 0
+    content = _rebuilt(data, frames, found, earlier, now)
+    parsed = reading.parse(content, file, int(os.path.basename(file)[:10]))
+    tasks = len(reading.fold(content, parsed, file, now, lambda *_: None)[0].tasks)
     if newest:
-        book = _state_of(data, frames, file, earlier, now)
-        number = int(os.path.basename(file)[:10]) + 1
-        sequence = max([frame.sequence for frame in frames], default=_last_sequence(earlier)) + 1
         record = JournalRepaired(now, file, found.offset or 0, len(lost), kept, named)
-        written, tasks = _write(directory, number, sequence, book, [record], now, disk), len(book.tasks)
-    # Only now: until the new segment is there, the old one is what is found.
-    os.rename(file, kept)
-    for place in (aside, directory):
-        disk.fsync_directory(place)
-    return Salvage(file, kept, written, tasks, len(lost), named)
+        content += codec.encode_frame("E", parsed.frames[-1].sequence + 1, codec.encode_events([record]))
+    with suppress(FileExistsError):
+        os.link(file, kept)  # as it is, before another takes its name
+    disk.fsync_directory(aside)
+    _put_in_place(file, content, disk)
+    return Salvage(file, kept, tasks, len(lost), named)
+
+
+def _rebuilt(data: bytes, frames: list[codec.Frame], found: Inspection, earlier: list[str], now: datetime) -> bytes:
+    """The segment without what is lost: the same snapshot, or that of the end of the segment before, and every intact batch."""
+    view = memoryview(data)
+    number = int(os.path.basename(found.file)[:10])
+    if frames and frames[0].kind == "S":
+        first, rest = frames[0], frames[1:]
+        snapshot = bytes(view[first.payload_start : first.end])
+        identifier = codec.decode_snapshot(snapshot, found.file)[0].scheduler_identifier
+        sequence = first.sequence
+    else:
+        book = _end_of(earlier, found.file, now)
+        rest = frames
+        snapshot, identifier = codec.encode_snapshot(book, now), book.scheduler_identifier
+        sequence = _last_sequence(earlier) + 1
+    content = codec.encode_head(identifier, number, now) + codec.encode_frame("S", sequence, snapshot)
+    for frame in rest:
+        sequence += 1
+        content += codec.encode_frame(frame.kind, sequence, bytes(view[frame.payload_start : frame.end]))
+    return content
 
 
 def _intact(data: bytes) -> tuple[list[codec.Frame], bytes]:
@@ -155,31 +173,15 @@ def _intact(data: bytes) -> tuple[list[codec.Frame], bytes]:
     return frames, b"\n".join(lost)
 
 
-def _state_of(data: bytes, frames: list[codec.Frame], file: str, earlier: list[str], now: datetime) -> Book:
-    """What the intact records say. Without the snapshot, they are added to the state at the end of the segment before."""
-    view = memoryview(data)
-    if frames and frames[0].kind == "S":
-        head = codec.Head(codec.VERSION, _identifier(data, frames[0]), 0, now, 0)
-        segment = reading.Segment(frames, head, torn=False)
-        return reading.fold(data, segment, file, now, lambda *_: None)[0]
+def _end_of(earlier: list[str], file: str, now: datetime) -> Book:
+    """The state at the end of the segment before."""
     if not earlier:
         reason = "its snapshot is lost, and there is no earlier segment to begin from; restore it from a backup"
         raise JournalDamagedError(file, 0, reason)
     with open(earlier[-1], "rb") as opened:
         before = opened.read()
     parsed = reading.parse(before, earlier[-1], int(os.path.basename(earlier[-1])[:10]))
-    book = reading.fold(before, parsed, earlier[-1], now, lambda *_: None)[0]
-    events: list[Event] = [
-        event
-        for frame in frames
-        for event in codec.decode_events(view[frame.payload_start : frame.end])
-        if not isinstance(event, tuple)
-    ]
-    return replay(book, events)
-
-
-def _identifier(data: bytes, frame: codec.Frame) -> str:
-    return codec.decode_snapshot(memoryview(data)[frame.payload_start : frame.end], "")[0].scheduler_identifier
+    return reading.fold(before, parsed, earlier[-1], now, lambda *_: None)[0]
 
 
 def _last_sequence(earlier: list[str]) -> int:
@@ -191,13 +193,8 @@ def _last_sequence(earlier: list[str]) -> int:
     return 0
 
 
-def _write(
-    directory: str, number: int, sequence: int, book: Book, events: list[Event], now: datetime, disk: OsDisk
-) -> str:
-    file = os.path.join(directory, f"{number:010d}{reading.SUFFIX}")
-    content = codec.encode_head(book.scheduler_identifier, number, now)
-    content += codec.encode_frame("S", sequence, codec.encode_snapshot(book, now))
-    content += codec.encode_frame("E", sequence + 1, codec.encode_events(events))
+def _put_in_place(file: str, content: bytes, disk: OsDisk) -> None:
+    """Replace a segment, durably. Before the rename the damaged one is found, after it the repaired one."""
     handle = disk.create(file + ".tmp")
     try:
         view = memoryview(content)
@@ -211,5 +208,4 @@ def _write(
     finally:
         disk.close(handle)
     disk.rename(file + ".tmp", file)
-    disk.fsync_directory(directory)
-    return file
+    disk.fsync_directory(os.path.dirname(file))

@@ -1,6 +1,7 @@
 """Callbacks of the first example."""
 
 import asyncio
+import os
 import pathlib
 import tempfile
 
@@ -12,7 +13,7 @@ async def tick() -> None:
 
 def moody() -> None:
     """Fails every other time; a file remembers which time it is, because each run has a process of its own."""
-    marker = pathlib.Path(tempfile.gettempdir()) / "cronpoll-first-example"
+    marker = pathlib.Path(tempfile.gettempdir()) / f"cronpoll-first-example-{os.getuid()}"
     if marker.exists():
         marker.unlink()
         print("better now")
