@@ -92,12 +92,12 @@ class StandardLog:
 
 
 class StreamLog:
-    """Lines on a stream: JSON for machines, key=value for people."""
+    """Lines on a stream: JSON for machines, text for people, which leaves out what only machines need."""
 
     def __init__(self, stream: TextIO, *, json: bool, level: int = logging.INFO) -> None:
         import structlog
 
-        processors: list[Any] = [_in_order, structlog.processors.JSONRenderer()] if json else [_key_value_renderer()]
+        processors: list[Any] = [_in_order, structlog.processors.JSONRenderer()] if json else [_for_people]
         self.level = level
         self._logger = structlog.wrap_logger(
             structlog.WriteLogger(stream), processors=processors, wrapper_class=structlog.BoundLogger
@@ -148,6 +148,36 @@ def _in_order(_: Any, __: str, fields: Any) -> Any:
     """When, how bad, and what come first: people read JSON lines, too."""
     first = {key: fields.pop(key) for key in ("at", "level", "event") if key in fields}
     return {**first, **fields}
+
+
+_FOR_MACHINES: Final = frozenset(
+    {"runId", "success", "errorType", "actualTime", "schedulerIdentifier", "instanceId", "digest", "options", "process"}
+)
+_LISTS: Final = ("problems", "warnings", "exception")
+
+
+def _for_people(_: Any, __: str, fields: Any) -> str:
+    """Local time, level, event, task, and the rest as key=value. Every value is a literal: none can break a line.
+
+    What is several lines by nature (problems, a traceback) follows on lines of its own, each marked.
+    """
+    at = datetime.fromisoformat(fields.pop("at")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    head = [at, fields.pop("level").ljust(7), fields.pop("event")]
+    if fields.get("taskName") is not None:
+        head.append(repr(fields.pop("taskName")))
+    below: list[str] = []
+    for key in _LISTS:
+        more = fields.pop(key, ())
+        below += more.splitlines() if isinstance(more, str) else more
+    if fields.get("text") is not None and "stream" in fields:
+        del fields["stream"]  # a line that a task has printed: the line is what matters
+        head.append(repr(fields.pop("text")))
+    shown = [f"{key}={value!r}" for key, value in fields.items() if key not in _FOR_MACHINES and key != "output"]
+    return "\n".join([" ".join([*head, *shown]), *(f"    | {_visible(line)}" for line in below)])
+
+
+def _visible(line: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _key_value_renderer() -> Any:
