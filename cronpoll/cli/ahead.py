@@ -53,7 +53,10 @@ async def _nothing() -> None:
 # -- plan --------------------------------------------------------------------------------------------------------------
 
 
-@click.command(epilog="Example: cronpoll plan new-tasks.toml --config /etc/cronpoll/tasks.toml")
+@click.command(
+    epilog="Example: cronpoll plan new-tasks.toml --config /etc/cronpoll/tasks.toml",
+    short_help="What a reload would change.",
+)
 @click.argument("new", metavar="NEW.toml", type=click.Path())
 @with_place
 @click.option("--no-import", is_flag=True, help="Do not import the callbacks of the new file.")
@@ -190,7 +193,8 @@ def _utc(moment: datetime) -> str:
 
 
 @click.command(
-    epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26 --down 2026-10-25T01:00..2026-10-25T04:00"
+    epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26 --down 2026-10-25T01:00..2026-10-25T04:00",
+    short_help="The real scheduler through a period.",
 )
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")

@@ -18,7 +18,7 @@ from cronpoll.store.reading import read_history
 from cronpoll.store.repair import Inspection, inspect, repair, segments
 
 
-@click.group()
+@click.group(short_help="Check, read out or repair the journal.")
 def journal() -> None:
     """Look at the journal, read it out, or repair it."""
 

@@ -21,10 +21,13 @@ def _ask(verb: str, state_dir: str | None, config: str | None, as_json: bool, **
     try:
         answer = wire.ask(directory, verb, RELOAD_SECONDS if verb == "reload" else wire.ANSWER_SECONDS, **arguments)
     except wire.UnreachableError as error:
+        text = str(error)
+        if config is not None and state_dir is None:
+            text += f" (which is what {config} says; a daemon that was started with --state-dir keeps its state there)"
         if as_json:
-            click.echo(json.dumps({"ok": False, "error": str(error)}))
+            click.echo(json.dumps({"ok": False, "error": text}))
             sys.exit(UNREACHABLE)
-        fail(str(error), UNREACHABLE)
+        fail(text, UNREACHABLE)
     if as_json:
         click.echo(json.dumps(answer))
     if not answer.pop("ok"):
@@ -48,7 +51,7 @@ def run(task: str, state_dir: str | None, config: str | None, as_json: bool) -> 
         click.echo(f"{visible(task)}: started as {answer['runId']}")
 
 
-@click.command(epilog="Example: cronpoll suspend nightly-backup")
+@click.command(epilog="Example: cronpoll suspend nightly-backup", short_help="Let a task rest until it is resumed.")
 @click.argument("task")
 @with_place
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
@@ -70,7 +73,7 @@ def resume(task: str, state_dir: str | None, config: str | None, as_json: bool) 
         click.echo(f"{visible(task)}: {answer['state']}")
 
 
-@click.command(epilog="Example: cronpoll reload")
+@click.command(epilog="Example: cronpoll reload", short_help="Let the daemon read its file again.")
 @with_place
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's answer as JSON.")
 def reload(state_dir: str | None, config: str | None, as_json: bool) -> None:

@@ -56,7 +56,7 @@ def _time(moment: datetime, zone: tzinfo) -> str:
     return moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
-@click.command(epilog="Example: cronpoll history nightly-backup -n 20")
+@click.command(epilog="Example: cronpoll history nightly-backup -n 20", short_help="What a task did.")
 @click.argument("task")
 @with_place
 @click.option(
@@ -114,7 +114,9 @@ def _line(entry: chronicle.Entry, zone: tzinfo) -> str:
     return f"{_time(entry.started_at, zone)}  {entry.trigger.ljust(11)}{due}  {entry.outcome}{took}{why}"
 
 
-@click.command(epilog="Example: cronpoll why nightly-backup 2026-11-01T03:00")
+@click.command(
+    epilog="Example: cronpoll why nightly-backup 2026-11-01T03:00", short_help="What became of a due minute."
+)
 @click.argument("task")
 @click.argument("time")
 @with_place

@@ -26,7 +26,9 @@ _BAR: Final = 28
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
-@click.command(epilog="Example: cronpoll spread tasks.toml nightly-backup --hosts 1000")
+@click.command(
+    epilog="Example: cronpoll spread tasks.toml nightly-backup --hosts 1000", short_help="How starts fall over a day."
+)
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--day", metavar="DATE", help="Which day, by this machine's zone. [default: tomorrow]")

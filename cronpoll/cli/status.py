@@ -45,7 +45,7 @@ _STYLES: Final = {
 }
 
 
-@click.command(epilog="Example: cronpoll status --failing")
+@click.command(epilog="Example: cronpoll status --failing", short_help="Tasks, their times, and the daemon's health.")
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @with_place
 @click.option("--failing", is_flag=True, help="Only tasks whose last run failed, or that are kept from running.")

@@ -66,7 +66,11 @@ def local(moment: datetime, zone: tzinfo, *, seconds: bool = False) -> str:
     )
 
 
-@click.command("next", epilog="Example: cronpoll next tasks.toml nightly-backup -n 3")
+@click.command(
+    "next",
+    epilog="Example: cronpoll next tasks.toml nightly-backup -n 3",
+    short_help="The next runs of a file's tasks.",
+)
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("-n", "number", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many runs.")
@@ -113,7 +117,9 @@ def _utc(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-@click.command(epilog='Example: cronpoll explain "0 3 1,15 * 1-5" --timezone Europe/Berlin')
+@click.command(
+    epilog='Example: cronpoll explain "0 3 1,15 * 1-5" --timezone Europe/Berlin', short_help="An expression in words."
+)
 @click.argument("expression", metavar="EXPRESSION|TASK")
 @click.option("--timezone", metavar="ZONE", help="IANA name. [default: this machine's zone]")
 @click.option("-n", "number", default=5, show_default=True, type=click.IntRange(0, 10_000), help="How many next runs.")
