@@ -551,6 +551,28 @@ def test_a_file_without_any_task_is_told(tmp_path: Path) -> None:
     assert check(written(tmp_path, "[daemon]\nallow_empty = true\n"), NOW, UTC).problems == ()
 
 
+@pytest.mark.parametrize(
+    ("command", "warned"),
+    [
+        (["pg_dump", "shop", ">", "/tmp/x"], "'>' is handed to the program as it is"),
+        (["cd /srv && make"], "the program is 'cd /srv && make', blanks included"),
+        (["cp", "$HOME/x", "/y"], "'$HOME/x' is handed"),
+        (["cp", "~/x", "/y"], "'~/x' is handed"),
+        (["sh", "-c", "a", ">", "b"], None),
+        (["find", "/x", "-exec", "rm", "{}", ";"], None),
+        (["echo", "a > b", "$5 off"], None),
+        (["/opt/my program/run", "x"], None),
+    ],
+)
+def test_a_command_that_seems_to_want_a_shell_is_told_that_there_is_none(
+    command: list[str], warned: str | None, tmp_path: Path
+) -> None:
+    file = written(tmp_path, tomli_w.dumps({"task": [{"name": "a", "cron": "* * * * *", "command": command}]}))
+    problems = check(file, NOW, UTC).problems
+    assert [problem.severity for problem in problems] == ([] if warned is None else ["warning"])
+    assert warned is None or warned in problems[0].message
+
+
 # -- what the daemon needs to know ---------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
 from itertools import islice
@@ -14,10 +15,36 @@ from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import EPOCH, second_of, zone_of
 
 PERIODS_LOOKED_AT: Final = 60
+_OPERATORS: Final = frozenset({">", ">>", "<", "|", "||", "&", "&&", ";", "2>&1", "2>", "&>"})
+_VARIABLE: Final = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*(/.*)?")
+_READS_THEM: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "env", "find", "expr", "test", "["})
+"""Programs for which such words mean something of their own."""
 
 
 def all_of(registry: Registry, now: datetime, host: tzinfo) -> list[Problem]:
-    return [*clock_changes(registry, now, host), *deadlines_and_windows(registry, now, host)]
+    return [
+        *clock_changes(registry, now, host),
+        *deadlines_and_windows(registry, now, host),
+        *shell_words(registry),
+    ]
+
+
+def shell_words(registry: Registry) -> Iterator[Problem]:
+    """A warning for commands that look as if a shell read them: it would run, and do something else than was meant."""
+    for task in registry.tasks:
+        if task.command is None:
+            continue
+        first, *rest = task.command
+        text = None
+        if " " in first.strip() and not first.startswith("/"):
+            text = f"the program is {first!r}, blanks included"
+        for word in rest:
+            if word in _OPERATORS or word.startswith(("~/", "${")) or _VARIABLE.fullmatch(word):
+                text = f"{word!r} is handed to the program as it is"
+        if text is not None and first.rpartition("/")[2] not in _READS_THEM:
+            place = task.places.get("command", task.place)
+            advice = 'there is no shell; for one: command = ["sh", "-c", "..."]'
+            yield Problem(registry.file, *place, f"command: {text}; {advice}", task.name, "warning")
 
 
 def clock_changes(registry: Registry, now: datetime, host: tzinfo) -> Iterator[Problem]:
