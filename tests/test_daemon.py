@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
@@ -931,7 +932,7 @@ def test_root_keeps_what_it_has_when_the_code_could_be_written_by_others(daemon:
 @needs_root
 def test_a_sticky_directory_passes(daemon: Living) -> None:
     daemon.directory.chmod(0o1777)
-    daemon.write(registry(task()))
+    daemon.write(registry(task(), python_path=[]))
     daemon.up().wait_for("TaskRunCompleted")
     assert not daemon.events("AccessDenied")
 
@@ -1471,3 +1472,117 @@ def test_called_wrongly_it_says_so_and_ends(misuse: str, tmp_path: Path) -> None
     assert named in result.stderr
     assert "Usage:" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# -- what a reviewer found ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "await asyncio.wait_for(legacy(), 5)",
+        "await asyncio.gather(legacy(), legacy())",
+        "asyncio.get_running_loop().stop(); await asyncio.sleep(0)",
+    ],
+    ids=["wait_for", "gather", "loop.stop"],
+)
+def test_a_callback_cannot_end_the_daemon_through_a_task_of_its_own(daemon: Living, body: str) -> None:
+    daemon.module("jobs", f"import asyncio, sys\nasync def legacy(): sys.exit(3)\nasync def job():\n    {body}\n")
+    daemon.write(registry(task(name="job", callback="jobs:job"), python_path=["."]))
+    daemon.up()
+    daemon.wait_for("LogMessage", logger="cronpoll", level="error")
+    mark = len(daemon.log)
+    daemon.signal(signal.SIGHUP)
+    daemon.wait_for("ConfigAccepted", since=mark)
+    assert daemon.stop() == 0
+
+
+def test_a_directory_in_place_of_the_file_is_told_and_changes_nothing(daemon: Living) -> None:
+    daemon.write(registry(task()))
+    daemon.up()
+    daemon.config.unlink()
+    daemon.config.mkdir()
+    daemon.wait_for("ConfigRejected", reason="is not a regular file")
+    daemon.config.rmdir()
+    daemon.write(registry(task(), task(name="more")))
+    daemon.wait_for("TaskAdded", taskName="more")
+    assert daemon.stop() == 0
+    daemon.config.unlink()
+    daemon.config.mkdir()
+    assert daemon.start().ended() == 78
+
+
+def test_a_forked_worker_of_a_callback_does_not_keep_the_lock(daemon: Living) -> None:
+    fork = "import os, time\ndef job():\n    pid = os.fork()\n    if pid == 0: os.closerange(0, 3); time.sleep(600)\n    print(pid)\n    time.sleep(600)\n"
+    daemon.module("jobs", fork)
+    daemon.write(registry(task(name="job", callback="jobs:job"), python_path=["."]))
+    daemon.up()
+    worker = int(daemon.wait_for("TaskOutput", taskName="job")["text"])
+    try:
+        daemon.kill()
+        mark = len(daemon.log)
+        daemon.up()
+        assert not daemon.events("DaemonStopped", since=mark)
+        daemon.kill()
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_state_that_is_removed_under_a_living_daemon_is_noticed(daemon: Living) -> None:
+    daemon.write(registry(task()))
+    daemon.up().wait_for("TaskRunCompleted")
+    shutil.rmtree(daemon.state)
+    answer = daemon.command("run", "t", "--state-dir", str(daemon.state))
+    assert answer.returncode != 0
+    daemon.write(registry(task(), task(name="more")))
+    assert "removed while in use" in daemon.wait_for("StoreDegraded")["error"]
+
+
+def test_a_daemon_that_does_not_answer_is_no_good_health(daemon: Living) -> None:
+    daemon.write(registry(task()))
+    daemon.up().wait_for("TaskRunCompleted")
+    daemon.signal(signal.SIGSTOP)
+    done = daemon.command("status", "--check", "--state-dir", str(daemon.state))
+    daemon.signal(signal.SIGCONT)
+    assert (done.returncode, "does NOT ANSWER" in done.stdout) == (1, True)
+
+
+def test_an_order_for_one_daemon_is_not_carried_out_by_another_at_the_same_socket(tmp_path: Path) -> None:
+    shared = tmp_path / "run"
+    shared.mkdir()
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with Living(tmp_path / "a") as first, Living(tmp_path / "b") as second:
+        for living in (first, second):
+            living.write(registry(task(cron=SELDOM)))
+            living.up(env={"RUNTIME_DIRECTORY": str(shared)})
+        done = first.command("run", "t", "--state-dir", str(first.state))
+        assert done.returncode == 1
+        assert "another one has taken over the socket" in done.stderr
+        assert first.stop() == 0
+        assert second.command("run", "t", "--state-dir", str(second.state)).returncode == 0
+
+
+@needs_root
+@pytest.mark.parametrize("way", ["bytecode", "link", "sticky python_path", "helper"])
+def test_root_does_not_run_what_others_can_exchange_on_the_way(daemon: Living, way: str) -> None:
+    site = daemon.directory / "lib"
+    site.mkdir()
+    (site / "jobs.py").write_text("import helper\nasync def job(): pass\n")
+    (site / "helper.py").write_text("")
+    if way == "bytecode":
+        cache = site / "__pycache__"
+        cache.mkdir()
+        os.chown(cache, 65534, 65534)
+        (cache / f"jobs.{sys.implementation.cache_tag}.pyc").write_bytes(b"x")
+    elif way == "sticky python_path":
+        site.chmod(0o1777)
+    elif way == "helper":
+        os.chown(site / "helper.py", 65534, 65534)
+    daemon.write(registry(task(name="job", callback="jobs:job"), python_path=["lib"]))
+    if way == "link":
+        real = daemon.config.rename(daemon.directory / "real.toml")
+        daemon.config.symlink_to(real)
+        os.chown(daemon.config, 65534, 65534, follow_symlinks=False)
+    assert daemon.start().ended() == 78
+    assert daemon.events("AccessDenied")

@@ -30,6 +30,7 @@ from cronpoll.cli.main import main
 from cronpoll.config.check import Rules, check, check_content
 from cronpoll.config.crontab import (
     ARGUMENT_LIMIT,
+    Clause,
     Job,
     Translation,
     UntranslatableError,
@@ -44,7 +45,11 @@ from cronpoll.config.crontab import (
     translate,
 )
 from cronpoll.config.registry import Registry
-from cronpoll.core.cron import parse
+from cronpoll.config.spreads import constraints
+from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.periods import Constraints, Spread, Window, decide
+from cronpoll.core.windows import PeriodSchedule
+from cronpoll.core.zones import zone_of
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 STARTS = [
@@ -77,12 +82,20 @@ def only_job(text: str | bytes, *, system: bool = False) -> Job:
     return job
 
 
-def by_cronpoll(cron: str, start: datetime, number: int) -> list[datetime]:
-    expression, found = parse(cron), []
+def by_cronpoll(cron: str, start: datetime, number: int, only: Constraints | None = None) -> list[datetime]:
+    schedule: Schedule | PeriodSchedule = Schedule(parse(cron), zone_of(UTC), False)
+    if only is not None:
+        schedule = PeriodSchedule("task", Spread(only=only), schedule)
+    found = []
     for _ in range(number):
-        start = expression.next_after(start)
-        found.append(start)
+        instant = schedule.next_after(start)
+        assert instant is not None
+        found.append(start := instant)
     return found
+
+
+def only_of(clause: Clause | None) -> Constraints | None:
+    return None if clause is None else constraints({clause.name: list(clause.values)})
 
 
 def by_cronsim(expression: str, start: datetime, number: int) -> list[datetime]:
@@ -233,7 +246,7 @@ SHELL=/bin/sh
         "/etc/cron.d/cronie",
         "RANDOM_DELAY=30\nCRON_TZ=America/New_York\n~ 2 * * * root /usr/bin/spread\n0~59/10 * * * * root spread\n"
         "0 3 * * * root /usr/bin/at-three-in-new-york\n",
-        {1: "RANDOM_DELAY", 3: "random", 4: "random"},
+        {3: "random", 4: "random"},
     ),
     Crontab(
         "/etc/cron.d/freebsd",
@@ -326,8 +339,6 @@ nonsense
 0 0 1 1 * date +\\%s
 """,
         {
-            8: "match both",
-            9: "match both",
             15: "never comes",
             16: "step after a single value",
             17: "starts after its end",
@@ -397,7 +408,8 @@ def test_the_written_file_is_accepted_and_runs_when_the_crontab_does(crontab: Cr
         original = lines[job.line - 1]
         assert task.description == original.strip()
         for start in STARTS:
-            assert by_cronpoll(task.cron, start, 300) == by_cronsim(expression_in(original), start, 300), original
+            ours = by_cronpoll(task.cron, start, 300, task.only)
+            assert ours == by_cronsim(expression_in(original), start, 300), original
 
 
 @every_crontab
@@ -407,6 +419,8 @@ def test_the_written_tasks_are_the_jobs(crontab: Crontab) -> None:
         assert (task.name, task.cron, task.command, task.env) == (job.name, job.cron, job.command, job.env)
         assert (task.user, task.timezone, task.cwd) == (job.user, job.timezone, job.cwd)
         assert (task.repeated_hour, task.max_attempts) == (job.repeated_hour, 1)
+        assert task.window == (Window("after", job.delay * 60_000) if job.delay else None)
+        assert task.only == only_of(job.only)
         assert (task.catch_up, task.concurrency, task.interrupted) == ("never", "allow", "abandon")
 
 
@@ -450,7 +464,7 @@ SCHEDULES = [
 
 @pytest.mark.parametrize(("original", "expected"), [row[1:] for row in SCHEDULES], ids=[row[0] for row in SCHEDULES])
 def test_a_schedule_in_the_strict_language(original: str, expected: str) -> None:
-    assert timing(original).cron == expected
+    assert timing(original)[::2] == (expected, None)
     for start in STARTS:
         assert by_cronpoll(expected, start, 200) == by_cronsim(MACROS.get(original, original), start, 200)
 
@@ -513,12 +527,53 @@ def can_be_said(judge: CronSim) -> bool:
     return meant == {date for date in there if date[1] in days or date[2] in whole}
 
 
-def attempted(expression: str) -> tuple[str | None, str]:
+ODD = (*range(1, 32, 2),)
+INTERSECTIONS = [
+    ("every other day, if it is a Monday", "0 0 */2 * mon", "0 0 * * 1", Clause("dom", ODD)),
+    ("the first week's Sunday", "0 0 1-7 * */7", "0 0 * * 0", Clause("dom", ("1-7",))),
+    ("a day that is rarer than the weekdays", "0 9 13 * */5", "0 9 13 * *", Clause("dow", (0, 5))),
+    ("the thirteenth, if it is no weekend", "0 9 13 * *,1", "0 9 13 * *", None),
+    ("every hour of working days", "0 */1 */3 * 1-5", "0 * 1,4,7,10,13,16,19,22,25,28,31 * *", Clause("dow", ("1-5",))),
+    ("a leap day on Sunday", "0 0 29 2 */7", "0 0 29 2 *", Clause("dow", (0,))),
+    (
+        "every five minutes of odd Mondays",
+        "*/5 * */2 * 1",
+        "0,5,10,15,20,25,30,35,40,45,50,55 * * * 1",
+        Clause("dom", ODD),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("original", "cron", "only"), [row[1:] for row in INTERSECTIONS], ids=[row[0] for row in INTERSECTIONS]
+)
+def test_a_day_and_a_weekday_that_both_have_to_match(original: str, cron: str, only: Clause | None) -> None:
+    assert timing(original)[::2] == (cron, only)
+    number = 5 if " 29 2 " in original else 500  # the fifth leap day on a Sunday is 140 years away
+    for start in STARTS[:2]:
+        assert by_cronpoll(cron, start, number, only_of(only)) == by_cronsim(original, start, number)
+
+
+def test_an_intersection_is_noted_and_written() -> None:
+    translation = translated("0 0 13 * */5 a\n")
+    assert "only = { dow = [0, 5] }" in registry_text("c", translation)
+    (note,) = translation.notes
+    assert "unschedulable" in note.reason
+    (task,) = registry_of(translation).tasks
+    assert task.only == Constraints(dow=(0, 5))
+
+
+def test_an_intersection_that_refuses_more_minutes_than_a_search_looks_at_is_reported() -> None:
+    assert "so often" in reasons("* * */2 * mon a\n")[1]
+
+
+def attempted(expression: str) -> tuple[str | None, Clause | None, str]:
     """The translation of a schedule, or the reason why there is none."""
     try:
-        return timing(expression).cron, ""
+        found = timing(expression)
     except UntranslatableError as error:
-        return None, str(error)
+        return None, None, str(error)
+    return found.cron, found.only, ""
 
 
 @settings(deadline=None, max_examples=400, derandomize=True)
@@ -526,20 +581,23 @@ def attempted(expression: str) -> tuple[str | None, str]:
 @example("0 0 */2 * mon")
 @example("0 0 1-29 feb */2")
 @example("0 0 *,1 * 0-7")
+@example("*/30 * 5,6 * */6")
 def test_any_schedule_of_vixie_cron_is_translated_exactly_or_cannot_be(expression: str) -> None:
     try:
         judge: CronSim | None = CronSim(expression, STARTS[0])
     except CronSimError:
         judge = None  # the grammar gives valid fields only: it is a day that never comes
-    cron, reason = attempted(expression)
+    cron, only, reason = attempted(expression)
     if cron is None:
         assert ("never comes" if judge is None else "match both") in reason
-        assert judge is None or not can_be_said(judge)
+        # Of the two ways to write it, one refuses hardly ever more than 20 days in a row.
+        assert judge is None or (not can_be_said(judge) and len(judge.minutes) * (len(judge.hours) + 1) > 1_000 / 20)
         return
     assert judge is not None
-    assert can_be_said(judge)
+    assert can_be_said(judge) is (only is None)
     for start in STARTS[:2]:
-        assert by_cronpoll(cron, start, 40) == by_cronsim(expression, start, 40)
+        number = 40 if only is None else 10
+        assert by_cronpoll(cron, start, number, only_of(only)) == by_cronsim(expression, start, number)
 
 
 BROKEN = [
@@ -715,9 +773,43 @@ def test_a_setting_that_cron_refuses_is_explained(line: str) -> None:
     assert re.search("quotes|empty value", reasons(f"{line}\n")[1])
 
 
-def test_a_random_delay_is_reported_and_none_is_not() -> None:
-    assert reasons("RANDOM_DELAY=45\n* * * * * a\n").keys() == {1}
-    assert reasons("RANDOM_DELAY=0\n* * * * * a\n") == {}
+def test_a_random_delay_is_a_window_for_the_lines_below() -> None:
+    text = "0 3 * * * a\nRANDOM_DELAY=45\n0 3 * * * b\nRANDOM_DELAY=0\n0 3 * * * c\n"
+    translation = translated(text)
+    assert [job.delay for job in translation.jobs] == [0, 45, 0]
+    assert (translation.untranslated, translation.settings) == ([], [2, 4])
+    assert notes(text).keys() == {2}
+    assert "not chance but computed" in notes(text)[2]
+    assert 'window = { mode = "after", duration = "45m" }' in registry_text("c", translation)
+    registry = registry_of(translation)
+    assert registry.errors == []
+    spread = registry.tasks[1].spread
+    assert spread == Spread(window=Window("after", 2_700_000))
+    nominal = datetime(2026, 7, 2, 3, tzinfo=UTC)
+    decisions = [decide("b", spread, UTC, nominal + timedelta(days=day)) for day in range(50)]
+    delays = [decision.chosen - decision.nominal for decision in decisions if decision.chosen]
+    assert len(delays) == 50
+    assert (
+        timedelta(0)
+        <= min(delays)
+        < timedelta(minutes=5)
+        < timedelta(minutes=40)
+        < max(delays)
+        <= timedelta(minutes=45)
+    )
+
+
+@pytest.mark.parametrize("value", ["x", "-5", "1441", "5m", "''", "٣"])
+def test_a_random_delay_that_cronie_refuses_is_reported_and_delays_nothing(value: str) -> None:
+    translation = translated(f"RANDOM_DELAY=45\nRANDOM_DELAY={value}\n0 3 * * * a\n")
+    assert [(remark.line, "cronie" in remark.reason) for remark in translation.untranslated] == [(2, True)]
+    assert [job.delay for job in translation.jobs] == [0]
+
+
+def test_a_random_delay_and_an_intersection_go_together_within_a_day() -> None:
+    job = only_job("RANDOM_DELAY=60\n0 22 13 * */5 a\n")
+    assert (job.delay, job.only) == (60, Clause("dow", (0, 5)))
+    assert "pass midnight" in reasons("RANDOM_DELAY=60\n0 23 13 * */5 a\n")[2]
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------

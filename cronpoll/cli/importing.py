@@ -1,4 +1,6 @@
-"""`cronpoll import`: a crontab becomes a registry file. What the lines mean is asked of `crontab`; here it is written down."""
+"""`cronpoll import`: a crontab or krontab becomes a registry file. What its lines mean is asked of `crontab` and `krontab`;
+here it is written down.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from typing import Any, Final
 import click
 
 from cronpoll.cli.common import NO, UNREACHABLE, fail, visible
+from cronpoll.config import krontab
 from cronpoll.config.crontab import Job, Remark, Translation, guess_owner, guess_system, lines_of, translate
 from cronpoll.core.errors import abbreviate
 
@@ -20,6 +23,8 @@ LARGE: Final = 2_000
 """Lines from which on an import takes long enough to show how far it is."""
 _WRONG_CALL: Final = 2
 _LINE_LENGTH: Final = 160
+
+AnyTranslation = Translation | krontab.Translation
 
 # Each default with what a reader of the file has to know about it.
 _DEFAULTS: Final = (
@@ -41,26 +46,34 @@ _DEFAULTS: Final = (
     default=None,
     help="Whether there is a user column, as in /etc/crontab. [default: guessed from place and content]",
 )
+@click.option("--kron", is_flag=True, help="The file is a krontab: Kron's syntax, with @win(after,3h) and name=...")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON; without --output it has the file in it.")
-def import_(crontab: str, output: str | None, force: bool, system: bool | None, as_json: bool) -> None:
+def import_(crontab: str, output: str | None, force: bool, system: bool | None, kron: bool, as_json: bool) -> None:
     """Turn a crontab into a registry file that does what cron did.
 
     CRONTAB is a file, or - for standard input. Steps, names, macros, percent signs and environment lines are translated.
     What has no exact translation is reported with its line and the reason, also as a comment in the file. Exits with 1 if
     there is such a line, with 3 if a file cannot be read or written.
     """
+    if kron and system is not None:
+        fail("a krontab has no user column: --kron goes with neither --system nor --user", _WRONG_CALL)
     if output == "-":
         output = None
     if output is not None and not force and os.path.lexists(output):
         fail(f"{output}: exists already; --force replaces it", _WRONG_CALL)
     file, content = _read(crontab)
     place = "" if crontab == "-" else os.path.abspath(crontab)
-    if system is None:
-        system = guess_system(place, content)
-    owner = None if system else guess_owner(place)
     with _progress(len(lines_of(content))) as begin:
-        translation = translate(content, system=system, owner=owner, advance=begin("Translating"))
-        home = None if system or owner is not None else _home()
+        translation: AnyTranslation
+        home = None
+        if kron:
+            translation = krontab.translate(content, begin("Translating"))
+        else:
+            if system is None:
+                system = guess_system(place, content)
+            owner = None if system else guess_owner(place)
+            translation = translate(content, system=system, owner=owner, advance=begin("Translating"))
+            home = None if system or owner is not None else _home()
         written = registry_text(file, translation, home, begin("Writing")).encode()
     if output is not None:
         _write(output, written, force)
@@ -130,7 +143,7 @@ def _write(output: str, written: bytes, force: bool) -> None:
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 
-def _complaints(file: str, translation: Translation) -> Iterator[str]:
+def _complaints(file: str, translation: AnyTranslation) -> Iterator[str]:
     remarks = [(remark, "") for remark in translation.untranslated]
     remarks += [(remark, "note: ") for remark in translation.notes]
     for remark, kind in sorted(remarks, key=lambda pair: pair[0].line):
@@ -139,16 +152,18 @@ def _complaints(file: str, translation: Translation) -> Iterator[str]:
         yield visible(f"{file}: note: there is no job in it that could be translated")
 
 
-def _report(file: str, translation: Translation, toml: str | None) -> dict[str, Any]:
+def _report(file: str, translation: AnyTranslation, toml: str | None) -> dict[str, Any]:
     def remarks(of: list[Remark]) -> list[dict[str, Any]]:
         return [{"line": remark.line, "reason": remark.reason, "text": remark.text} for remark in of]
 
+    of_cron = (
+        {"system": translation.system, "settings": translation.settings} if isinstance(translation, Translation) else {}
+    )
     report = {
         "file": file,
-        "system": translation.system,
+        **of_cron,
         "complete": not translation.untranslated,
         "tasks": [{"line": job.line, **_table(job)} for job in translation.jobs],
-        "settings": translation.settings,
         "untranslated": remarks(translation.untranslated),
         "notes": remarks(translation.notes),
     }
@@ -177,27 +192,59 @@ def _progress(lines: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
 
 
 def registry_text(
-    file: str, translation: Translation, home: str | None = None, advance: Callable[[int], None] = lambda _: None
+    file: str, translation: AnyTranslation, home: str | None = None, advance: Callable[[int], None] = lambda _: None
 ) -> str:
     """The registry file of a crontab. `home`: where its commands begin if nothing else is said."""
     import tomli_w
 
+    of_cron = isinstance(translation, Translation)
     parts = [_comment(_introduction(file, translation)), "\n"]
     if translation.untranslated:
         parts += [_comment(_left_out(translation.untranslated)), "\n"]
     parts.append("[defaults]\n")
-    parts += [f"{line:28}  # {reason}\n" for line, reason in _DEFAULTS]
+    parts += [f"{line:28}  # {reason}\n" for line, reason in (_DEFAULTS if of_cron else krontab.DEFAULTS)]
     if home is not None:
         parts.append(f"{tomli_w.dumps({'cwd': home}).rstrip():28}  # it starts the commands of a user in the home\n")
     last = 0
     for job in translation.jobs:
-        parts += ["\n", tomli_w.dumps({"task": [_table(job)]})]
+        parts += ["\n", _task_text(_table(job))]
         advance(job.line - last)
         last = job.line
     return "".join(parts)
 
 
-def _introduction(file: str, translation: Translation) -> Iterator[str]:
+def _task_text(table: dict[str, Any]) -> str:
+    """A [[task]]. Short tables are written on their line."""
+    import tomli_w
+
+    def inline(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(inline, value))}]"
+        return tomli_w.dumps({"x": value}).removeprefix("x = ").removesuffix("\n")
+
+    def inline_table(value: dict[str, Any]) -> str:
+        return f"{{ {', '.join(f'{name} = {inline(entry)}' for name, entry in value.items())} }}"
+
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    short = {key: value for key, value in table.items() if key not in plain and key != "env"}
+    parts = [tomli_w.dumps({"task": [plain]}), *(f"{key} = {inline_table(value)}\n" for key, value in short.items())]
+    if "env" in table:
+        parts.append(f"\n[task.env]\n{tomli_w.dumps(table['env'])}")
+    return "".join(parts)
+
+
+def _introduction(file: str, translation: AnyTranslation) -> Iterator[str]:
+    return _of_cron(file, translation) if isinstance(translation, Translation) else _of_kron(file)
+
+
+def _of_kron(file: str) -> Iterator[str]:
+    yield f"Written by cronpoll import --kron from {abbreviate(visible(file))}."
+    yield "The [defaults] are what Kron does where a line says nothing. What remains different: of several periods that could"
+    yield "be made up for within a deadline only the last one runs; and Kron hashes the path of the file together with the name,"
+    yield "so that a task starts in the seconds Kron chose only if it is named like that: /etc/krond.d/jobs.kron:backup."
+
+
+def _of_cron(file: str, translation: Translation) -> Iterator[str]:
     kind = (
         "a system crontab, with a user column" if translation.system else "the crontab of a user, without user column"
     )
@@ -218,10 +265,16 @@ def _comment(lines: Iterator[str]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
-def _table(job: Job) -> dict[str, Any]:
+def _table(job: Job | krontab.Job) -> dict[str, Any]:
     """A job as a [[task]]. What is the default of the file is left out."""
+    if isinstance(job, krontab.Job):
+        return job.table
     optional: dict[str, Any] = {"user": job.user, "timezone": job.timezone, "cwd": job.cwd, "env": job.env or None}
     if job.repeated_hour != "first":
         optional["repeated_hour"] = job.repeated_hour
+    if job.delay:
+        optional["window"] = {"mode": "after", "duration": f"{job.delay}m"}
+    if job.only is not None:
+        optional["only"] = {job.only.name: list(job.only.values)}
     written = {"name": job.name, "description": job.description, "cron": job.cron, "command": list(job.command)}
     return written | {key: value for key, value in optional.items() if value is not None}

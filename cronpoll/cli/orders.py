@@ -48,7 +48,7 @@ def run(task: str, state_dir: str | None, config: str | None, as_json: bool) -> 
     """
     answer = _ask("run", state_dir, config, as_json, task=task)
     if not as_json:
-        click.echo(f"{visible(task)}: started as {answer['runId']}")
+        click.echo(f"{visible(task)}: started as {visible(str(answer['runId']))}")
 
 
 @click.command(epilog="Example: cronpoll suspend nightly-backup", short_help="Let a task rest until it is resumed.")
@@ -59,7 +59,7 @@ def suspend(task: str, state_dir: str | None, config: str | None, as_json: bool)
     """Let a task rest: nothing of it starts until `cronpoll resume`, over restarts and edits of the file."""
     answer = _ask("suspend", state_dir, config, as_json, task=task)
     if not as_json:
-        click.echo(f"{visible(task)}: {answer['state']}")
+        click.echo(f"{visible(task)}: {visible(str(answer['state']))}")
 
 
 @click.command(epilog="Example: cronpoll resume nightly-backup")
@@ -70,7 +70,7 @@ def resume(task: str, state_dir: str | None, config: str | None, as_json: bool) 
     """End the rest of a task. Nothing that was due meanwhile is made up for."""
     answer = _ask("resume", state_dir, config, as_json, task=task)
     if not as_json:
-        click.echo(f"{visible(task)}: {answer['state']}")
+        click.echo(f"{visible(task)}: {visible(str(answer['state']))}")
 
 
 @click.command(epilog="Example: cronpoll reload", short_help="Let the daemon read its file again.")

@@ -124,7 +124,7 @@ def report_of(
     every = [_task(task, now, holder.alive, daemon["held"]) for task in book.tasks.values() if task.registered]
     shown = [task for task in every if (not tasks or task["task"] in tasks) and (not failing or task["state"] in _BAD)]
     asked = [task for task in every if not tasks or task["task"] in tasks]
-    sound = holder.alive and not daemon["degraded"] and daemon["rejected"] is None
+    sound = holder.alive and not daemon["silent"] and not daemon["degraded"] and daemon["rejected"] is None
     well = sound and not any(task["state"] in _BAD for task in asked)
     return {
         "well": well,
@@ -145,6 +145,7 @@ def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
         "version": None,
         "degraded": None,
         "held": [],
+        "silent": False,
         "config": None,
         "rejected": None,
     }
@@ -156,6 +157,7 @@ def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
         answer = wire.ask(directory, "ping", 2.0)
     except (wire.UnreachableError, ValueError):  # a library's scheduler has no socket; a stuck daemon does not answer
         answer = {"ok": False}
+        found["silent"] = wire.has_socket(directory)
     if answer["ok"]:
         found.update({key: answer.get(key) for key in ("pid", "version", "degraded", "held", "config", "rejected")})
         found["since"] = datetime.fromisoformat(answer["since"])
@@ -279,6 +281,8 @@ def _summary(report: dict[str, Any]) -> str:
             text += f", up {span(report['at'] - daemon['since'])}"
         if daemon["memoryBytes"] is not None:
             text += f", {daemon['memoryBytes'] / 2**20:.0f} MiB"
+        if daemon["silent"]:
+            text += ", but it does NOT ANSWER"
         if daemon["degraded"]:
             text += ", DEGRADED: state cannot be written, nothing is started"
     else:
@@ -326,7 +330,8 @@ def _pretty(report: dict[str, Any]) -> Any:
         if error:
             errors.append(Text(f"{name}: {error}", style="red", overflow="ellipsis", no_wrap=True))
     daemon = report["daemon"]
-    style = "" if daemon["alive"] and not daemon["degraded"] and daemon["rejected"] is None else "bold red"
+    sound = daemon["alive"] and not (daemon["degraded"] or daemon["silent"]) and daemon["rejected"] is None
+    style = "" if sound else "bold red"
     return Group(Text(_summary(report), style=style), Text(), table, *([Text(), *errors] if errors else []))
 
 

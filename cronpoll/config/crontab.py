@@ -16,10 +16,13 @@ both have to match, and `*/2` begins with `*`. With D the days, W the weekdays a
     one begins with "*"       D and W   W full: `D *`            (`*/2 * *`, `*/40 * 0-7`)
                                         D full: `* W`            (`*/1 * mon`, `*,5 * mon`)
                                         D has every day that the months M have: `* W`  (`1-29 2 */2`)
-                                        else no expression of the strict language: reported  (`*/2 * mon`)
+                                        else the one that leaves less over, and the other as a constraint (`*/2 * mon`):
+                                        `D *` with only = { dow = W }, or `* W` with only = { dom = D }
 
 The last row is right: what the strict language can say about days is D', W', or their union. All days of a month that are
-in D and W, with neither covering the month, are not closed under weeks, nor under months, nor a union of such sets.
+in D and W, with neither covering the month, are not closed under weeks, nor under months, nor a union of such sets. The
+constraint looks at the wall clock of the nominal minute, hence it is exact; but a search gives up behind a thousand
+minutes that are refused in a row, so a line that could have so many is reported.
 A full set must not be written as `*` beside a restriction in the first row, or "every day" would become "W".
 
 **Summer time.** Vixie cron treats a job as fixed in time if neither its minute nor its hour begins with `*`. Such a job is
@@ -28,8 +31,8 @@ forward, cron starts the fixed jobs of the skipped hour right after it; cronpoll
 
 **Environment lines** hold for the lines below them. They are read character by character as Vixie's `load_env` does. SHELL
 runs the command, HOME is where it runs, CRON_TZ is the zone of its schedule (cronie). TZ is the command's alone: it does
-not move the schedule. What a line like that says and we cannot follow (an unknown zone) makes every job below it
-untranslatable, not just the line.
+not move the schedule. RANDOM_DELAY becomes a window (cronie). What a line like that says and we cannot follow (an unknown
+zone) makes every job below it untranslatable, not just the line.
 
 **Percent signs.** In a command, the first `%` that has no backslash before it ends the command; what follows is its standard
 input, in which further ones are line feeds; `\%` is a percent sign in both. The two halves treat `\\%` differently, as cron
@@ -41,13 +44,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from calendar import monthrange
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import InvalidCronExpressionError, abbreviate
 from cronpoll.core.registrations import DESCRIPTION_LIMIT, zone_problem
+from cronpoll.core.windows import SEARCH_PERIODS
 
 SHELL: Final = "/bin/sh"
 FEED: Final = 'printf %s "$1" | "$0" -c "$2"'
@@ -60,9 +65,11 @@ OLD_COMMAND_LIMIT: Final = 998
 VARIABLES_LIMIT: Final = 200
 ENVIRONMENT_LIMIT: Final = 65_536
 """A job carries all variables above it, so that a file of n lines could ask for n² of them."""
+DELAY_LIMIT: Final = 1_440
+"""Minutes that cronie takes as RANDOM_DELAY."""
 _DIGITS_LIMIT: Final = 99
 _STEP_DIGITS_LIMIT: Final = 9
-_PROGRESS_LINES: Final = 500
+PROGRESS_LINES: Final = 500
 
 
 class Remark(NamedTuple):
@@ -73,8 +80,15 @@ class Remark(NamedTuple):
     reason: str
 
 
+class Clause(NamedTuple):
+    """A constraint on the days of a schedule, as the registry file has it: numbers, and ranges as text."""
+
+    name: Literal["dow", "dom"]
+    values: tuple[int | str, ...]
+
+
 class Job(NamedTuple):
-    """A line as a task. `cwd` None: the home of whoever runs it."""
+    """A line as a task. `cwd` None: the home of whoever runs it. `delay`: it starts up to so many minutes late."""
 
     line: int
     name: str
@@ -86,6 +100,8 @@ class Job(NamedTuple):
     timezone: str | None
     repeated_hour: Literal["first", "both"]
     description: str
+    only: Clause | None = None
+    delay: int = 0
 
 
 class Translation(NamedTuple):
@@ -101,7 +117,7 @@ class Translation(NamedTuple):
     notes: list[Remark]
 
 
-_BLANKS: Final = re.compile(r"[ \t]+")
+BLANKS: Final = re.compile(r"[ \t]+")
 
 
 class UntranslatableError(Exception):
@@ -161,7 +177,7 @@ def guess_system(path: str, content: bytes) -> bool:
         if environment_setting(text) is not None:
             continue
         column = 1 if text.startswith("@") else 5
-        words = _BLANKS.split(text, column + 1)
+        words = BLANKS.split(text, column + 1)
         if len(words) < column + 2 or not _ACCOUNT.fullmatch(words[column]):
             return False
         known = known or _WELL_KNOWN.fullmatch(words[column]) is not None
@@ -178,22 +194,23 @@ def guess_owner(path: str) -> str | None:
 # -- the five fields ---------------------------------------------------------------------------------------------------
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
     name: str
     low: int
     high: int
     names: tuple[str, ...] = ()
 
 
-_MINUTE: Final = _Field("minute", 0, 59)
-_HOUR: Final = _Field("hour", 0, 23)
-_DAY: Final = _Field("day", 1, 31)
-_MONTH: Final = _Field(
+MINUTE: Final = Field("minute", 0, 59)
+HOUR: Final = Field("hour", 0, 23)
+DAY: Final = Field("day", 1, 31)
+MONTH: Final = Field(
     "month", 1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 )
-_WEEKDAY: Final = _Field("weekday", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
-_FIELDS: Final = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
+WEEKDAY: Final = Field("weekday", 0, 7, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
+FIELDS: Final = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
+_DAY_MINUTES: Final = 1_440
 _EVERY_WEEKDAY: Final = 0b111_1111
 _LENGTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -211,73 +228,117 @@ _ELEMENT: Final = re.compile(r"(?:\*|([0-9]+|[A-Za-z]+)(?:-([0-9]+|[A-Za-z]+))?)
 
 
 class Timing(NamedTuple):
-    """When a line runs: an expression of the strict language, and whether its time of day is fixed in Vixie's sense."""
+    """When a line runs: an expression of the strict language and what else has to hold; whether its time of day is fixed
+    in Vixie's sense; the last minute of a day at which it is due.
+    """
 
     cron: str
     fixed: bool
+    only: Clause | None
+    latest: int
 
 
-def timing(expression: str) -> Timing:
-    """The five fields of a crontab, or a macro, in the strict language. `UntranslatableError` if they cannot be said so."""
-    return _short_timing(expression) if len(expression) <= 128 else _timing(expression)
+def timing(expression: str, *, plain_star: bool = False) -> Timing:
+    """The five fields of a crontab, or a macro, in the strict language. `UntranslatableError` if they cannot be said so.
+
+    `plain_star`: day or weekday count as unrestricted if they are `*` and nothing else; Vixie looks at the first character.
+    """
+    return (_short_timing if len(expression) <= 128 else _timing)(expression, plain_star)
 
 
-def _timing(expression: str) -> Timing:
+def _timing(expression: str, plain_star: bool) -> Timing:
     texts = _MACROS.get(expression, expression).split(" ")
-    assert len(texts) == len(_FIELDS), "the caller has counted"
-    minutes, hours, days, months, weekdays = (_set(field, text) for field, text in zip(_FIELDS, texts, strict=True))
+    assert len(texts) == len(FIELDS), "the caller has counted"
+    minutes, hours, days, months, weekdays = (values_of(field, text) for field, text in zip(FIELDS, texts, strict=True))
     weekdays = (weekdays | weekdays >> 7) & _EVERY_WEEKDAY
-    starred = texts[2].startswith("*") or texts[4].startswith("*")
-    day, weekday = _days(days, weekdays, months, starred)
-    cron = " ".join(
-        (_written(minutes, _MINUTE), _written(hours, _HOUR), day, _written(months, _MONTH), weekday),
-    )
+    starred = any(text == "*" if plain_star else text.startswith("*") for text in (texts[2], texts[4]))
+    # One hour more than there is: the clock can be put back.
+    a_day = minutes.bit_count() * (hours.bit_count() + 1)
+    day, weekday, only = _days(days, weekdays, months, starred, a_day)
+    cron = " ".join((_written(minutes, MINUTE), _written(hours, HOUR), day, _written(months, MONTH), weekday))
     try:
         parse(cron)
     except InvalidCronExpressionError as error:
         raise UntranslatableError(f"the {error.details['field']} field {error.details['reason']}") from error
-    return Timing(cron, not texts[0].startswith("*") and not texts[1].startswith("*"))
+    latest = (hours.bit_length() - 1) * 60 + minutes.bit_length() - 1
+    return Timing(cron, not texts[0].startswith("*") and not texts[1].startswith("*"), only, latest)
 
 
 _short_timing = lru_cache(maxsize=4096)(_timing)
 
 
-def _days(days: int, weekdays: int, months: int, starred: bool) -> tuple[str, str]:
-    """Day and weekday as they have to be written; the table in the docstring of this file."""
-    day, weekday = _written(days, _DAY), _written(weekdays, _WEEKDAY._replace(high=6))
+def _days(days: int, weekdays: int, months: int, starred: bool, a_day: int) -> tuple[str, str, Clause | None]:
+    """Day and weekday as they have to be written; the table in the docstring of this file. `a_day`: minutes in one day."""
+    day, weekday = _written(days, DAY), _written(weekdays, WEEKDAY._replace(high=6))
     if not starred:
-        return ("*", "*") if "*" in (day, weekday) else (day, weekday)
+        return ("*", "*", None) if "*" in (day, weekday) else (day, weekday, None)
     if weekday == "*":
-        return day, weekday
+        return day, weekday, None
     longest = max(length for month, length in enumerate(_LENGTHS, 1) if months >> month & 1)
     of_months = ((1 << longest) - 1) << 1
     if days & of_months == of_months:
-        return "*", weekday
+        return "*", weekday, None
     if not days & of_months:
         raise UntranslatableError("the day field names a day that never comes in these months")
-    raise UntranslatableError(
-        "day and weekday have to match both, because one of them begins with *; here only a schedule with one of the "
-        "two, or with either, can be written; leave one out and let the command test it"
-    )
+    by_day, by_weekday = _refused(days, weekdays, months)
+    ways = [
+        (*by_day, (day, "*", Clause("dow", tuple(listed(weekdays, WEEKDAY))))),
+        (*by_weekday, ("*", weekday, Clause("dom", tuple(listed(days, DAY))))),
+    ]
+    possible = [(total, way) for total, in_a_row, way in ways if in_a_row * a_day <= SEARCH_PERIODS]
+    if not possible:
+        raise UntranslatableError(
+            "day and weekday have to match both, because one of them begins with *; it runs so often that "
+            f"more than {SEARCH_PERIODS} minutes in a row would have to be refused; leave one out and let the command test it"
+        )
+    return min(possible, key=lambda pair: pair[0])[1]
 
 
-def _written(values: int, field: _Field) -> str:
-    """A set in the strict language: `*` if it is full, else numbers and, from three in a row on, ranges."""
+@lru_cache(maxsize=1024)
+def _refused(days: int, weekdays: int, months: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How many days a schedule of the days alone has too many, altogether and at most in a row; the same for the weekdays.
+
+    Over 400 years, after which the calendar repeats itself; what it begins with is added to what it ends with.
+    """
+    total, in_a_row, now, first = [0, 0], [0, 0], [0, 0], [-1, -1]
+    for year in range(2000, 2400):
+        for month in range(1, 13):
+            if not months >> month & 1:
+                continue
+            weekday, length = monthrange(year, month)  # Monday is 0 there
+            for day in range(1, length + 1):
+                of_days, of_weekdays = days >> day & 1, weekdays >> (weekday + day) % 7 & 1
+                if of_days and of_weekdays:
+                    first = [now[side] if first[side] < 0 else first[side] for side in (0, 1)]
+                    now = [0, 0]
+                elif of_days or of_weekdays:
+                    side = 0 if of_days else 1
+                    total[side] += 1
+                    now[side] += 1
+                    in_a_row[side] = max(in_a_row[side], now[side])
+    longest = [max(in_a_row[side], now[side] + first[side]) for side in (0, 1)]
+    return (total[0], longest[0]), (total[1], longest[1])
+
+
+def listed(values: int, field: Field) -> Iterator[int | str]:
+    """A set as a constraint of the registry file has it: numbers and, from three in a row on, ranges as text."""
     found = [value for value in range(field.low, field.high + 1) if values >> value & 1]
-    if len(found) == field.high - field.low + 1:
-        return "*"
-    parts: list[str] = []
     begin = 0
     for index, value in enumerate(found):
         if index + 1 < len(found) and found[index + 1] == value + 1:
             continue
         run = found[begin : index + 1]
-        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+        yield from [f"{run[0]}-{run[-1]}"] if len(run) > 2 else run
         begin = index + 1
-    return ",".join(parts)
 
 
-def _set(field: _Field, text: str) -> int:
+def _written(values: int, field: Field) -> str:
+    """A set in the strict language: `*` if it is full, else numbers and ranges."""
+    full = values.bit_count() == field.high - field.low + 1
+    return "*" if full else ",".join(map(str, listed(values, field)))
+
+
+def values_of(field: Field, text: str) -> int:
     """The values of a field as bits."""
     values = 0
     for element in text.split(","):
@@ -292,41 +353,41 @@ def _set(field: _Field, text: str) -> int:
             end = start if last is None else _value(field, last, element)
             if step is not None and last is None:
                 raise UntranslatableError(
-                    f"the {field.name} field has a step after a single value ({_quoted(element)}), which most crons "
+                    f"the {field.name} field has a step after a single value ({quoted(element)}), which most crons "
                     f"refuse and the others read differently; write {first}-{field.high}/{abbreviate(step, 9)} if that is "
                     "meant"
                 )
         if start > end:
             raise UntranslatableError(
-                f"the {field.name} field has the range {_quoted(element)}, which starts after its end; cron refuses it"
+                f"the {field.name} field has the range {quoted(element)}, which starts after its end; cron refuses it"
             )
         stride = 1
         if step is not None:
             digits = step.lstrip("0")
             if not digits or len(digits) > _STEP_DIGITS_LIMIT or len(step) > _DIGITS_LIMIT:
-                raise UntranslatableError(f"the {field.name} field has the step {_quoted(step)}; cron refuses it")
+                raise UntranslatableError(f"the {field.name} field has the step {quoted(step)}; cron refuses it")
             stride = int(digits)
         for value in range(start, end + 1, stride):
             values |= 1 << value
     return values
 
 
-def _value(field: _Field, text: str, element: str) -> int:
+def _value(field: Field, text: str, element: str) -> int:
     if text.isdigit():
         digits = text.lstrip("0") or "0"
         if len(digits) <= 2 and len(text) <= _DIGITS_LIMIT and field.low <= int(digits) <= field.high:
             return int(digits)
         raise UntranslatableError(
-            f"the {field.name} field has the value {_quoted(text)}, outside {field.low}-{field.high}"
+            f"the {field.name} field has the value {quoted(text)}, outside {field.low}-{field.high}"
         )
     if text.lower() in field.names:
         return field.names.index(text.lower()) + field.low
     raise UntranslatableError(_strange(field, element))
 
 
-def _strange(field: _Field, element: str) -> str:
+def _strange(field: Field, element: str) -> str:
     """Why an element of a field is none."""
-    what = f"the {field.name} field has {_quoted(element)}"
+    what = f"the {field.name} field has {quoted(element)}"
     if not element:
         return f"the {field.name} field has an empty element in its list"
     if "~" in element:
@@ -341,7 +402,7 @@ def _strange(field: _Field, element: str) -> str:
     return f"{what}; expected a number from {field.low} to {field.high}{names}, a range, or *"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return f'"{abbreviate(text, 40)}"'
 
 
@@ -387,6 +448,7 @@ def _why_no_setting(line: str) -> str:
     return "looks like a setting, but its quotes are not closed or something follows them; cron refuses the line"
 
 
+_MINUTES: Final = re.compile("[0-9]{1,9}")
 _OF_MAIL: Final = frozenset(("MAILTO", "MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING", "NO_MAIL_OUTPUT"))
 _OF_CRON: Final = _OF_MAIL | {"CRON_TZ", "RANDOM_DELAY"}
 """Variables with a meaning for cron. A job gets them only if its command names them."""
@@ -528,11 +590,11 @@ def _slug_of(words: list[str]) -> str:
     return "-".join(found)[:_NAME_LENGTH].strip("-")
 
 
-class _Names:
-    """Hands out each name once."""
+class Names:
+    """Hands out each name once, and none that is used already."""
 
-    def __init__(self) -> None:
-        self._used: set[str] = set()
+    def __init__(self, used: Iterable[str] = ()) -> None:
+        self._used = set(used)
         self._counts: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
@@ -553,7 +615,7 @@ class _Translator:
         self._system = system
         self._owner = owner
         self._environment = _Environment()
-        self._names = _Names()
+        self._names = Names()
         self._result = Translation(system, [], [], [], [])
         self._carriage_returns = False
 
@@ -564,10 +626,10 @@ class _Translator:
         lines = lines_of(content)
         for number, raw in enumerate(lines, 1):
             self._line(number, raw)
-            if number % _PROGRESS_LINES == 0:
-                advance(_PROGRESS_LINES)
+            if number % PROGRESS_LINES == 0:
+                advance(PROGRESS_LINES)
         if lines and not content.endswith(b"\n") and not is_idle(lines[-1]):
-            self._note(len(lines), _shown(lines[-1]), "has no line feed at its end; cron would ignore the line")
+            self._note(len(lines), shown_as(lines[-1]), "has no line feed at its end; cron would ignore the line")
         return self._result
 
     def _note(self, number: int, text: str, reason: str) -> None:
@@ -583,16 +645,16 @@ class _Translator:
                 self._carriage_returns = True
                 self._note(
                     number,
-                    _shown(raw),
+                    shown_as(raw),
                     "ends with CR LF; the CR is left out everywhere, cron would hand it to the shell",
                 )
         if is_idle(raw):
             if b"\r" in raw:
                 self._note(
-                    number, _shown(raw), "has a carriage return in a comment; cron, too, takes it all as comment"
+                    number, shown_as(raw), "has a carriage return in a comment; cron, too, takes it all as comment"
                 )
             return
-        shown = _shown(raw)
+        shown = shown_as(raw)
         try:
             text = raw.decode().lstrip(" \t")
             problem = "contains the character NUL" if "\0" in text else None
@@ -618,7 +680,9 @@ class _Translator:
         problem = self._problem_of(name, value)
         if problem is not None:
             self._report(number, shown, problem)
-            if name and name != "RANDOM_DELAY":
+            if name == "RANDOM_DELAY":
+                self._environment.set(name, "0")
+            elif name:
                 self._environment.lose(name, number)
             return
         self._result.settings.append(number)
@@ -632,13 +696,16 @@ class _Translator:
         if not name:
             return "a setting without a name"
         if name == "CRON_TZ" and value and (reason := zone_problem(_zone_name(value))):
-            return f"CRON_TZ: {_quoted(value)} is {reason}"
+            return f"CRON_TZ: {quoted(value)} is {reason}"
         if name == "SHELL" and not value.startswith("/"):
-            return f"SHELL: {_quoted(value)} is not an absolute path, and cron could not start it"
+            return f"SHELL: {quoted(value)} is not an absolute path, and cron could not start it"
         if name == "HOME" and not value.startswith("/"):
-            return f"HOME: {_quoted(value)} is not an absolute path, and cron could not begin there"
-        if name == "RANDOM_DELAY" and value.strip("0 "):
-            return "RANDOM_DELAY: there is no delay by chance; the jobs below are due at the full minute"
+            return f"HOME: {quoted(value)} is not an absolute path, and cron could not begin there"
+        if name == "RANDOM_DELAY" and (not _MINUTES.fullmatch(value) or int(value) > DELAY_LIMIT):
+            return (
+                f"RANDOM_DELAY: {quoted(value)} is not a number of minutes from 0 to {DELAY_LIMIT}; cronie does not delay "
+                "the jobs below it then, and nor do we"
+            )
         return None
 
     @staticmethod
@@ -651,6 +718,11 @@ class _Translator:
             yield "LOGNAME: left out; cron sets it to the user's name whatever is written"
         elif name == "USER":
             yield "USER: kept; Debian's cron follows it, cronie sets it to the user's name whatever is written"
+        elif name == "RANDOM_DELAY" and int(value):
+            yield (
+                f"RANDOM_DELAY: became a window of {int(value)} minutes after each due minute; where in it a task starts "
+                "is not chance but computed, the same on every start of the daemon; Debian's cron ignores it"
+            )
         elif name == "CRON_TZ" and value:
             yield "CRON_TZ: became the timezone of the tasks below, as in cronie; Debian's cron ignores it"
 
@@ -675,6 +747,19 @@ class _Translator:
             )
         self._environment.check()
         zone = self._environment.get("CRON_TZ")
+        delay = int(self._environment.get("RANDOM_DELAY") or 0)
+        if when.only is not None:
+            if when.latest + delay >= _DAY_MINUTES:
+                raise UntranslatableError(
+                    "day and weekday have to match both, because one of them begins with *, and a RANDOM_DELAY that can "
+                    "pass midnight would change whether they do"
+                )
+            self._note(
+                number,
+                shown,
+                "day and weekday have to match both, because one of them begins with *; the other days of the schedule are "
+                "refused by its only, and recorded as unschedulable",
+            )
         return Job(
             number,
             self._names.unique(slug(command)),
@@ -686,6 +771,8 @@ class _Translator:
             _zone_name(zone) if zone else None,
             "first" if when.fixed else "both",
             abbreviate(text.rstrip(), DESCRIPTION_LIMIT - 100),
+            when.only,
+            delay,
         )
 
     def _fields(self, number: int, text: str, shown: str) -> tuple[str, str]:
@@ -694,13 +781,13 @@ class _Translator:
             self._note(number, shown, 'the "-" at its beginning is left out: it keeps cron from logging the start')
             text = text[1:]
         if text.startswith("@"):
-            macro, rest = _next_word(text)
+            macro, rest = next_word(text)
             if macro == "@reboot":
                 raise UntranslatableError("@reboot: there is no schedule for the start of the machine")
             if macro not in _MACROS:
                 hint = " (macros are written in lower case)" if macro.lower() in _MACROS else ""
                 known = ", ".join(_MACROS)
-                raise UntranslatableError(f"{_quoted(macro)} is not among the macros of Vixie cron: {known}{hint}")
+                raise UntranslatableError(f"{quoted(macro)} is not among the macros of Vixie cron: {known}{hint}")
             if not rest:
                 raise UntranslatableError("there is no command after the macro")
             return macro, rest
@@ -708,11 +795,11 @@ class _Translator:
             raise UntranslatableError(_why_no_setting(text))
         fields: list[str] = []
         rest = text
-        while rest and len(fields) < len(_FIELDS):
-            field, rest = _next_word(rest)
+        while rest and len(fields) < len(FIELDS):
+            field, rest = next_word(rest)
             fields.append(field)
             if len(fields) == 1:
-                _set(_MINUTE, field)  # what does not begin like a schedule is told so, not that fields are missing
+                values_of(MINUTE, field)  # what does not begin like a schedule is told so, not that fields are missing
         if not rest:
             raise UntranslatableError(f"expected five fields and a command, found {len(fields)} words")
         return " ".join(fields), rest
@@ -720,18 +807,18 @@ class _Translator:
     def _user(self, rest: str) -> tuple[str | None, str]:
         if not self._system:
             return self._owner, rest
-        user, command = _next_word(rest)
+        user, command = next_word(rest)
         if not _ACCOUNT.fullmatch(user):
             more = "; a group or login class is an extension of FreeBSD" if re.search(r"^[\w-]+[:/]", user) else ""
-            raise UntranslatableError(f"expected a user in the sixth column, found {_quoted(user)}{more}")
+            raise UntranslatableError(f"expected a user in the sixth column, found {quoted(user)}{more}")
         if not command:
-            raise UntranslatableError(f"there is no command after the user {_quoted(user)}")
+            raise UntranslatableError(f"there is no command after the user {quoted(user)}")
         return user, command
 
 
-def _next_word(text: str) -> tuple[str, str]:
+def next_word(text: str) -> tuple[str, str]:
     """The first word of a text, and the rest from its next word on, blanks at its end included."""
-    match = _BLANKS.search(text)
+    match = BLANKS.search(text)
     return (text, "") if match is None else (text[: match.start()], text[match.end() :])
 
 
@@ -739,5 +826,5 @@ def _zone_name(value: str) -> str:
     return value.removeprefix(":")  # POSIX: what follows is the name of a file, as without
 
 
-def _shown(raw: bytes) -> str:
+def shown_as(raw: bytes) -> str:
     return raw.decode(errors="backslashreplace")

@@ -16,6 +16,8 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 from cronpoll.config.trust import Distrust, untrusted
+from cronpoll.core.errors import abbreviate
+from cronpoll.core.model import ERROR_LIMIT
 
 
 class DistrustedError(Exception):
@@ -24,6 +26,25 @@ class DistrustedError(Exception):
     def __init__(self, distrust: Distrust) -> None:
         super().__init__(str(distrust))
         self.distrust = distrust
+
+
+class _Sentry:
+    """Looks at every module file below these directories, and its bytecode, before it is executed; finds nothing itself."""
+
+    def __init__(self, roots: list[str]) -> None:
+        self._roots = tuple(os.path.join(root, "") for root in roots)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or not spec.has_location or not str(spec.origin).startswith(self._roots):
+            return
+        for file in (spec.origin, spec.cached):
+            if file and os.path.exists(file) and (distrust := untrusted(file)) is not None:
+                raise DistrustedError(distrust)
+
+
+def stand_guard(roots: list[str]) -> None:
+    sys.meta_path[:] = [_Sentry(roots), *(finder for finder in sys.meta_path if not isinstance(finder, _Sentry))]
 
 
 def resolve(target: str, *, distrustful: bool = False) -> Any:
@@ -56,9 +77,12 @@ def examine(target: str, positional: int, names: list[str], *, distrustful: bool
     try:
         found = resolve(target, distrustful=distrustful)
     except DistrustedError as error:
-        return {"problem": f"will not be imported by root: {error}", "denied": list(error.distrust)}
+        return {
+            "problem": f"will not be imported by root: {error} (--trust-files lifts this)",
+            "denied": list(error.distrust),
+        }
     except SystemExit as error:
-        return {"problem": f"importing it ends the program (SystemExit: {error})"}
+        return {"problem": abbreviate(f"importing it ends the program (SystemExit: {error})", ERROR_LIMIT)}
     except BaseException as error:  # the module's own code: it may raise anything
         return {"problem": _cause(target, error)}
     if not callable(found):
@@ -95,13 +119,15 @@ def _cause(target: str, error: BaseException) -> str:
         return f"there is no module {error.name!r} on the path (python_path and the environment of this program)"
     if isinstance(error, AttributeError) and module in sys.modules:
         return f"the module {module!r} has no {name!r}"
-    return f"importing it fails ({type(error).__name__}: {text})"
+    return f"importing it fails ({type(error).__name__}: {abbreviate(text, ERROR_LIMIT)})"
 
 
 def main() -> None:
     request = json.load(sys.stdin)
     answers = request["answers"]
     sys.path[:0] = request["path"]
+    if request["distrustful"]:
+        stand_guard(request["path"])
     # What the imported code writes to standard output must not reach whoever reads ours, nor block.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

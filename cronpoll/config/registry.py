@@ -34,6 +34,9 @@ T = TypeVar("T")
 Isolation = Literal["loop", "thread", "process"]
 
 STOP_TIMEOUT: Final = timedelta(seconds=60)
+HISTORY: Final = timedelta(days=90)
+HISTORY_BYTES: Final = 256 * 2**20
+"""How long, and how much, of the past is kept: whichever ends first."""
 RETRY_DELAY: Final = timedelta(minutes=5)
 """Of a task that says nothing about retries: soon enough to help, not so soon that a broken task is all a machine does."""
 
@@ -61,6 +64,8 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     python_path: tuple[str, ...] = ()
     max_concurrent: int = MAX_CONCURRENT
     stop_timeout: timedelta = STOP_TIMEOUT
+    history: timedelta = HISTORY
+    history_bytes: int = HISTORY_BYTES
     allow_empty: bool = False
 
 
@@ -308,6 +313,8 @@ _DAEMON: Final[dict[str, Callable[[Any], Any]]] = {
     "python_path": _list_of_text,
     "max_concurrent": _whole(1),
     "stop_timeout": duration,
+    "history": _positive,
+    "history_bytes": _whole(1 << 20, 1 << 50),
     "allow_empty": _flag,
 }
 _RETRY: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {

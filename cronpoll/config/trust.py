@@ -24,6 +24,15 @@ def untrusted(path: str, opened: int | None = None) -> Distrust | None:
     """Why root must not use a file or directory, or None. `opened`: a descriptor of it, so that it cannot be exchanged."""
     real = os.path.realpath(path)
     try:
+        if os.path.isdir(real) and opened is None and os.lstat(real).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return Distrust(
+                real, "is writable by others, who could add modules to it (the sticky bit does not prevent that)"
+            )
+        for name in _links_on(path):
+            if os.lstat(name).st_uid != 0:
+                return Distrust(name, f"is a link of user {os.lstat(name).st_uid}, who could point it elsewhere")
+            if (distrust := _judged(os.path.dirname(name), os.lstat(os.path.dirname(name)))) is not None:
+                return distrust
         status = os.lstat(real) if opened is None else os.fstat(opened)
         distrust = _judged(real, status)
         while distrust is None and real != "/":
@@ -32,6 +41,25 @@ def untrusted(path: str, opened: int | None = None) -> Distrust | None:
     except OSError as error:
         return Distrust(real, f"cannot be examined: {error.strerror}")
     return distrust
+
+
+def _links_on(path: str) -> list[str]:
+    """The symbolic links that are followed on the way to a file."""
+    links: list[str] = []
+    rest = [os.path.abspath(path)]
+    while rest:
+        name = rest.pop()
+        prefix = "/"
+        parts = name.strip("/").split("/")
+        for index, part in enumerate(parts):
+            prefix = os.path.join(prefix, part)
+            if os.path.islink(prefix) and prefix not in links:
+                links.append(prefix)
+                rest.append(
+                    os.path.normpath(os.path.join(os.path.dirname(prefix), os.readlink(prefix), *parts[index + 1 :]))
+                )
+                break
+    return links
 
 
 def _judged(path: str, status: os.stat_result) -> Distrust | None:

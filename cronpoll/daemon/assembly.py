@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from cronpoll.config.importer import resolve
+from cronpoll.config.importer import resolve, stand_guard
 from cronpoll.config.registry import Registry, Task
 from cronpoll.core.model import Callback, Registration
 from cronpoll.runtime.clock import Clock
@@ -27,6 +27,8 @@ def registrations_of(registry: Registry, clock: Clock, distrustful: bool) -> lis
     """The registrations of a file without errors. Imports what has to be imported; `CallbackFailedError`."""
     path = registry.python_path
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
+    if distrustful:
+        stand_guard(path)
     return [_registration(task, registry, clock, distrustful) for task in registry.tasks]
 
 

@@ -28,6 +28,8 @@ class ControlSocket:
         directory = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0] or state_directory
         self.path = os.path.join(directory, wire.SOCKET)
         self._pointer = os.path.join(state_directory, wire.POINTER)
+        self._state_directory = os.path.realpath(state_directory)
+        self._inode: int | None = None
         self._handlers = handlers
         self._clock = clock
         self._log = log
@@ -35,8 +37,9 @@ class ControlSocket:
 
     async def open(self) -> None:
         listening = wire.bind(self.path)
+        self._inode = os.stat(self.path).st_ino
         self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_REQUEST_LIMIT)
-        replace_file(self._pointer, self.path.encode() + b"\n")
+        replace_file(self._pointer, os.fsencode(self.path) + b"\n")
 
     def close(self) -> None:
         if self._server is not None:
@@ -44,7 +47,8 @@ class ControlSocket:
             self._server = None
             for path in (self.path, self._pointer):
                 try:
-                    os.unlink(path)
+                    if path != self.path or os.stat(path).st_ino == self._inode:  # else it is another daemon's by now
+                        os.unlink(path)
                 except OSError:  # gone already, or a disk that does not let us: the next daemon makes its own
                     pass
 
@@ -73,6 +77,9 @@ class ControlSocket:
             if refused:
                 return {"ok": False, "error": "access denied"}
             request = json.loads(line)
+            if request.get("stateDirectory", self._state_directory) != self._state_directory:
+                text = f"this daemon keeps its state in {self._state_directory}: another one has taken over the socket"
+                return {"ok": False, "error": text}
             handler = self._handlers[request["verb"]]
         except (ValueError, KeyError, TypeError, RecursionError):
             return {"ok": False, "error": "not understood: is this cronpoll of the same version as the daemon?"}

@@ -74,11 +74,11 @@ class LogStream:
 class Prints(io.TextIOBase):
     """What callbacks in this process print: whole lines into the log, so that they cannot stand between or inside others."""
 
-    def __init__(self, stream: Literal["stdout", "stderr"], clock: Clock) -> None:
+    def __init__(self, stream: Literal["stdout", "stderr"], clock: Clock, handler: logging.Handler) -> None:
         self._stream: Literal["stdout", "stderr"] = stream
-        self._logger = logging.getLogger(stream)
         self._level = logging.INFO if stream == "stdout" else logging.WARNING
         self._clock = clock
+        self._handler = handler  # and not a logger: a callback may configure logging anew, to print here
         self._pending = threading.local()
 
     def writable(self) -> bool:
@@ -94,7 +94,12 @@ class Prints(io.TextIOBase):
             run = current_run.get()
             for line in lines:
                 if run is None:
-                    self._logger.log(self._level, "%s", line)
+                    like = {
+                        "name": self._stream,
+                        "levelno": self._level,
+                        "levelname": logging.getLevelName(self._level),
+                    }
+                    self._handler.handle(logging.makeLogRecord({**like, "msg": "%s", "args": (line,)}))
                 else:
                     run.tell(
                         TaskOutput(self._clock.wall(), run.task_name, run.run_id, self._stream, line[:_LINE_LIMIT])

@@ -63,7 +63,13 @@ def main(**options: Any) -> None:
 
         sys.exit(detached(options["pid_file"], lambda started: _serve(options, started)))
     # Not sys.exit: it would wait for threads that callbacks have started, and a stop has an end.
-    os._exit(_serve(options))
+    code = 1
+    try:
+        code = _serve(options)
+    except BaseException:
+        logging.getLogger("cronpoll").critical("the daemon failed in a way nobody foresaw", exc_info=True)
+    finally:
+        os._exit(code)
 
 
 def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -> int:
@@ -90,9 +96,20 @@ def _serve(options: dict[str, Any], started: Callable[[], None] | None = None) -
     async def life() -> int:
         return await Service(settings, clock, Guarded(lines), stream, Notifier(started)).run()
 
-    sys.stdout, sys.stderr = Prints("stdout", clock), Prints("stderr", clock)
+    handler = lines.handler(clock.wall)
+    sys.stdout, sys.stderr = Prints("stdout", clock, handler), Prints("stderr", clock, handler)
     # Not asyncio.run: it would wait for coroutines that ignore cancellation and for threads that they wait for.
-    return asyncio.new_event_loop().run_until_complete(life())
+    loop = asyncio.new_event_loop()
+    whole = loop.create_task(life())
+    while True:
+        try:
+            return loop.run_until_complete(whole)
+        except BaseException as error:
+            if whole.done():
+                raise
+            # From a task or timer that a callback has started (asyncio lets these two through), or its `loop.stop()`.
+            text = "code of a callback tried to end the whole program; the daemon goes on"
+            logging.getLogger("cronpoll").exception(text, exc_info=error)
 
 
 def _plain_signals() -> None:

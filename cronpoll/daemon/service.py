@@ -111,7 +111,8 @@ class Service:
         self._rules = Rules(distrustful=self._distrustful, here=True)
         self._source = Source(settings.config, distrustful=self._distrustful)
         self._modules = assembly.Modules()
-        self._zone = HostZone()
+        # What TZ was at the start: a callback that sets it, as some frameworks do, must not move every task.
+        self._zone = HostZone(environment=dict(os.environ))
         self._turn = asyncio.Lock()
         self._stop_signals = 0
         self._stop_asked = asyncio.Event()
@@ -155,19 +156,29 @@ class Service:
         self._state_directory = self._directory_of(version.registry)
         daemon = version.registry.daemon
         scheduler = self._scheduler = Scheduler(
-            Journal(self._state_directory),
+            Journal(self._state_directory, retention=daemon.history, retention_bytes=daemon.history_bytes),
             clock=self._clock,
             stop_timeout=daemon.stop_timeout,
             max_concurrent=daemon.max_concurrent,
+            zone=lambda: self._zone().tzinfo,
             log=self._log,
             processes=ProcessTable(),
         )
         self._help(StallWatch(self._clock, self._log).live())
+        beginning = loop.create_task(scheduler.initialize(version.registrations))
+        stopping = loop.create_task(self._stop_asked.wait())
+        await asyncio.wait([beginning, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not beginning.done():
+            await scheduler.stop()  # waits for the initialize; nothing is started after it
+        stopping.cancel()
         try:
-            await scheduler.initialize(version.registrations)
+            await beginning
         except CronpollError as error:
             self._tell(e.DaemonStopped(self._clock.wall(), f"it could not start: {error.message}"))
             return FAILED
+        if engine_of(scheduler) is None:
+            self._tell(e.DaemonStopped(self._clock.wall(), "asked to"))
+            return OK
         return await self._live(scheduler, version)
 
     async def _live(self, scheduler: Scheduler, version: Version) -> int:
@@ -292,9 +303,15 @@ class Service:
             raise RejectedError(reading.problem, [])
         loop = asyncio.get_running_loop()
         now, host = self._clock.wall(), self._zone().tzinfo
-        registry = await loop.run_in_executor(
-            ThreadPerCall(), check_content, reading.content, file, now, host, self._rules
-        )
+        try:
+            registry = await loop.run_in_executor(
+                ThreadPerCall(), check_content, reading.content, file, now, host, self._rules
+            )
+        except (OSError, RuntimeError) as error:  # no thread, process or descriptor to be had: not the file's fault
+            self._failed_at = self._clock.monotonic()
+            raise RejectedError(
+                f"cannot be examined at the moment: {describe(error)}; it is tried again", []
+            ) from error
         for found in registry.denied:
             self._tell(e.AccessDenied(self._clock.wall(), found.path, found.reason))
         problems = [str(problem) for problem in registry.errors]
@@ -310,12 +327,17 @@ class Service:
             raise RejectedError(f"importing its callbacks takes longer than {IMPORT_SECONDS:g} s", []) from None
         except assembly.CallbackFailedError as error:
             raise RejectedError(str(error), []) from error
+        except Exception as error:
+            self._failed_at = self._clock.monotonic()
+            raise RejectedError(f"its tasks cannot be made ready: {describe(error)}; it is tried again", []) from error
         return Version(registry, registrations, reading.content, reading.mark)
 
     async def _follow(self) -> None:
         """Look at the file whenever there is reason to; take a changed version over."""
-        while True:
+        while not self._stop_asked.is_set():
             await self._source.changed()
+            if self._stop_asked.is_set():
+                return
             forced, self._reload_asked = self._reload_asked, False
             for module, file in self._modules.edited():
                 advice = "restart cronpolld to pick it up; what was imported before stays in use"
@@ -430,7 +452,6 @@ def _text(moment: datetime) -> str:
 
 def _needs_restart(before: Daemon, after: Daemon, file: str) -> list[str]:
     """What of [daemon] cannot change while it runs."""
-    changed = [
-        key for key in ("state_dir", "max_concurrent", "stop_timeout") if getattr(before, key) != getattr(after, key)
-    ]
+    keys = ("state_dir", "max_concurrent", "stop_timeout", "history", "history_bytes")
+    changed = [key for key in keys if getattr(before, key) != getattr(after, key)]
     return [f"{file}: [daemon] {key} has changed; restart cronpolld to apply it" for key in changed]

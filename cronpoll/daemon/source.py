@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import stat
 from typing import Final, NamedTuple
 
 from cronpoll.config.trust import Distrust, untrusted
@@ -51,6 +52,9 @@ class Source:
             return Reading(b"", "there is no such file")
         except OSError as error:
             return Reading(b"", f"cannot be read: {error.strerror}")
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            return Reading(b"", "is not a regular file")
         with open(handle, "rb") as opened:
             if self._distrustful:
                 distrust = untrusted(self.file, handle)

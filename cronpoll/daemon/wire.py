@@ -9,6 +9,7 @@ Nothing here needs asyncio: commands use it, and they are to be quick.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -17,6 +18,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
+
+from cronpoll.runtime.clock import monotonic_microseconds
 
 PATH_LIMIT: Final = 107
 """Bytes in the address of a Unix socket; a longer path is reached through a descriptor of its directory."""
@@ -80,11 +83,15 @@ def peer_uid(connection: socket.socket) -> int:
     return int(struct.unpack("3i", credentials)[1])
 
 
+def has_socket(state_directory: str) -> bool:
+    """Whether a daemon says that it can be reached there; a scheduler of a library does not."""
+    return os.path.exists(os.path.join(state_directory, POINTER))
+
+
 def ask(state_directory: str, verb: str, seconds: float = ANSWER_SECONDS, **arguments: Any) -> dict[str, Any]:
     """Ask the daemon of a state directory. `UnreachableError` if there is none."""
     try:
-        with open(os.path.join(state_directory, POINTER)) as file:
-            path = file.read().strip()
+        path = _pointed_at(os.path.join(state_directory, POINTER))
     except PermissionError as error:
         raise UnreachableError(f"{error.filename}: permission denied; try as the user the daemon runs as") from error
     except OSError as error:
@@ -93,10 +100,16 @@ def ask(state_directory: str, verb: str, seconds: float = ANSWER_SECONDS, **argu
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _address(path) as address:
             connection.settimeout(seconds)
             connection.connect(address)
-            connection.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            connection.sendall(
+                json.dumps({"verb": verb, "stateDirectory": os.path.realpath(state_directory), **arguments}).encode()
+                + b"\n"
+            )
             received = b""
+            until = monotonic_microseconds() + seconds * 1e6
             while not received.endswith(b"\n") and (more := connection.recv(65_536)):
                 received += more
+                if len(received) > MESSAGE_LIMIT or monotonic_microseconds() > until:
+                    raise TimeoutError
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise UnreachableError(f"the daemon of {state_directory} is not running (nobody at {path})") from error
     except PermissionError as error:
@@ -107,5 +120,21 @@ def ask(state_directory: str, verb: str, seconds: float = ANSWER_SECONDS, **argu
         raise UnreachableError(f"{path}: {error.strerror or error}") from error
     if not received:
         raise UnreachableError(f"the daemon at {path} hung up without an answer")
-    answer: dict[str, Any] = json.loads(received)
-    return answer
+    try:
+        answer = json.loads(received)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
+        raise UnreachableError(f"what is at {path} does not answer as a daemon does")
+    return {"error": "no reason given", **answer}
+
+
+def _pointed_at(pointer: str) -> str:
+    """The path in the pointer file. Nothing that is not a small file is read: the directory may be somebody else's."""
+    handle = os.open(pointer, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "is not a file", pointer)
+        return os.fsdecode(os.read(handle, 8_192).strip())
+    finally:
+        os.close(handle)

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Awaitable
 from typing import Any
 
-from cronpoll.config.importer import resolve
+from cronpoll.config.importer import resolve, stand_guard
 
 
 async def _to_its_end(awaitable: Awaitable[Any]) -> None:
@@ -44,6 +44,8 @@ def main() -> None:
     with open(reading, "rb") as request:
         target, args, kwargs, path, distrustful = pickle.loads(request.read())  # noqa: S301  from the daemon itself
     sys.path[:0] = path
+    if distrustful:
+        stand_guard(path)
     sys.argv[1:] = [target]
     try:
         result = resolve(target, distrustful=distrustful)(*args, **kwargs)

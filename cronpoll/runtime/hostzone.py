@@ -10,7 +10,7 @@ import io
 import os
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
@@ -33,8 +33,9 @@ ZoneSource = Callable[[], NamedZone]
 class HostZone:
     """Reads the host's zone; the same object is returned as long as the setting is the same."""
 
-    def __init__(self, localtime: str = LOCALTIME) -> None:
+    def __init__(self, localtime: str = LOCALTIME, *, environment: Mapping[str, str] = os.environ) -> None:
         self._localtime = localtime
+        self._environment = environment
         self._setting: Any = None
         self._zone = NamedZone("UTC", UTC)
 
@@ -50,8 +51,8 @@ class HostZone:
         try:
             status = os.stat(path)
         except OSError:
-            return os.environ.get("TZ"), path, 0, 0
-        return os.environ.get("TZ"), path, status.st_mtime_ns, status.st_ino
+            return self._environment.get("TZ"), path, 0, 0
+        return self._environment.get("TZ"), path, status.st_mtime_ns, status.st_ino
 
 
 def _from_variable(value: str | None) -> NamedZone | None:

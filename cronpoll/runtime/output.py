@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
 from typing import IO, Final, Literal
 
 from cronpoll.core import events as e
@@ -29,6 +30,8 @@ TAIL_LINE_LIMIT: Final = 400
 """What is kept with a failed run: it goes into the journal."""
 _GULP: Final = 65_536
 _FLOOD_GULP: Final = 1_048_576
+_DRAIN_GULPS: Final = 16
+"""A pipe holds at most one gulp; a read gives at least a page."""
 _FLOOD_PAUSE_SECONDS: Final = 0.05
 LINGERING_LIMIT: Final = 64
 """Pipes that are read on after their run has ended, because a process left in the background still holds them."""
@@ -44,7 +47,9 @@ class Output:
     def __init__(self, run: Run, clock: Clock, streams: Mapping[StreamName, IO[bytes]]) -> None:
         self._run = run
         self._clock = clock
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        # One for each stream, or a flood on one would push out what the other said last.
+        self._tails: dict[StreamName, deque[tuple[int, str]]] = {name: deque(maxlen=TAIL_LINES) for name in streams}
+        self._seen = count()
         self._allowance = float(LINES_BURST)
         self._refilled = clock.monotonic()
         self._lines_dropped = self._bytes_dropped = 0
@@ -53,7 +58,7 @@ class Output:
     def line(self, name: StreamName, content: bytes, cut: int) -> None:
         """A line, of which `cut` bytes are not there any more."""
         text = content.removesuffix(b"\r").decode(errors="backslashreplace")
-        self._tail.append(abbreviate(text, TAIL_LINE_LIMIT))
+        self._tails[name].append((next(self._seen), abbreviate(text, TAIL_LINE_LIMIT)))
         self._bytes_dropped += cut
         if self.flooded():
             self.dropped(1, len(content))
@@ -82,7 +87,7 @@ class Output:
                     self._clock.wall(), self._run.task_name, self._run.run_id, self._lines_dropped, self._bytes_dropped
                 )
             )
-        return tuple(self._tail)
+        return tuple(text for _, text in sorted(line for tail in self._tails.values() for line in tail))
 
 
 class _Stream:
@@ -102,8 +107,9 @@ class _Stream:
 
     def drain(self) -> None:
         """Take in what is there now. If somebody still holds the other end, go on listening, but not to too many."""
-        while self._open and self._take(_FLOOD_GULP):
-            pass
+        for _ in range(_DRAIN_GULPS):  # bounded: somebody in the background may write faster than we read
+            if not (self._open and self._take(_FLOOD_GULP)):
+                break
         if self._open:
             _lingering.append(self)
             if len(_lingering) > LINGERING_LIMIT:

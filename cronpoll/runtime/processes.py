@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import pickle
 import pwd
@@ -123,6 +124,7 @@ class _Child:
                 ended = True
                 await _end_group(process)
         finally:
+            taken = _status_taken(process)
             with suppress(ProcessLookupError, PermissionError):
                 if process.poll() is None:  # cut off even while it was being ended
                     os.killpg(process.pid, signal.SIGKILL)
@@ -130,6 +132,9 @@ class _Child:
             lines = output.finish()
         if ended:  # the engine knows why; what it does not know is what was printed
             raise RunFailedError("Ended", "ended from outside", lines)
+        if taken:  # and the interpreter would call it a success
+            text = "its exit status is lost: a callback in the daemon ignores SIGCHLD, or waits for any child"
+            raise RunFailedError("StatusLost", text, lines)
         self._judge(process.returncode, answer, lines)
 
     @staticmethod
@@ -137,8 +142,9 @@ class _Child:
         if status == 0:
             return
         if answer:
-            said = json.loads(answer)
-            raise RunFailedError(said["kind"], said["text"], lines)
+            with suppress(ValueError, KeyError, TypeError):  # the callback may have written there itself
+                said = json.loads(answer)
+                raise RunFailedError(str(said["kind"]), str(said["text"]), lines)
         assert status is not None, "it has ended"
         if status < 0:
             raise RunFailedError("Signal", f"killed by {_signal_name(-status)}", lines)
@@ -214,6 +220,15 @@ def _all_there_is(descriptor: int) -> bytes:
         os.close(descriptor)
 
 
+def _status_taken(process: subprocess.Popen[bytes]) -> bool:
+    """Whether somebody else has taken the exit status of our child."""
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return process.returncode is None
+    return False
+
+
 async def _exited(process: subprocess.Popen[bytes]) -> None:
     """Wait until the process has ended, without reaping it where the platform allows that."""
     loop = asyncio.get_running_loop()
@@ -251,9 +266,14 @@ async def _end_group(process: subprocess.Popen[bytes]) -> None:
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    with suppress(TimeoutError):
+    try:
         async with asyncio.timeout(_LAST_WAIT_SECONDS):
             await _exited(process)
+    except TimeoutError:
+        # Another user's (a setuid program), or stuck in the kernel. An end that was not is never reported: the next start
+        # would run beside it. A stop gives the run up by itself.
+        logging.getLogger("cronpoll").exception("process %d cannot be ended; its task waits for it", group)
+        await _exited(process)
 
 
 def _others_in_group(group: int) -> bool:
@@ -311,13 +331,17 @@ def account_of(user: str | None) -> Account:
 
 def environment(account: Account, extra: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a child: who it is, where programs are, the locale and the zone, and what the task sets."""
-    inherited = {name: value for name, value in os.environ.items() if name in _INHERITED or name.startswith("LC_")}
+    inherited = {name: value for name, value in _at_start.items() if name in _INHERITED or name.startswith("LC_")}
     who = {"HOME": account.home, "LOGNAME": account.name, "USER": account.name, "SHELL": account.shell}
     return {"PATH": _path(), **inherited, **who, **extra}
 
 
+_at_start: Final = dict(os.environ)
+"""Callbacks in the daemon may change its environment; children get what it was started with."""
+
+
 def _path() -> str:
-    return os.environ.get("PATH") or _DEFAULT_PATH
+    return _at_start.get("PATH") or _DEFAULT_PATH
 
 
 # -- the process table -------------------------------------------------------------------------------------------------

@@ -304,6 +304,9 @@ class SimulatedDisk:
         self._called("truncate")
         self._handles[handle].cut(size)
 
+    def still_there(self, handle: int | None) -> bool:
+        return handle is None or any(file is self._handles[handle] for file in self._files.values())
+
     def close(self, handle: int) -> None:
         self._handles.pop(handle, None)
         for path, holder in list(self._locks.items()):

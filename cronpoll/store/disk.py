@@ -30,6 +30,7 @@ class Disk(Protocol):
     def write(self, handle: int, data: bytes) -> int: ...
     def fsync(self, handle: int) -> None: ...
     def truncate(self, handle: int, size: int) -> None: ...
+    def still_there(self, handle: int | None) -> bool: ...
     def close(self, handle: int) -> None: ...
     def rename(self, old: str, new: str) -> None: ...
     def remove(self, path: str) -> None: ...
@@ -37,6 +38,20 @@ class Disk(Protocol):
     def lock(self, path: str) -> int | None: ...
     def lock_holder(self, path: str) -> int | None: ...
     def entropy(self, count: int) -> bytes: ...
+
+
+_locks: set[int] = set()
+
+
+def _leave_locks() -> None:
+    """In a forked child: a lock lasts until its last descriptor is closed, and a worker of a callback may outlive us."""
+    for handle in _locks:
+        with suppress(OSError):
+            os.close(handle)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_leave_locks)
 
 
 class OsDisk:
@@ -77,7 +92,12 @@ class OsDisk:
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
 
+    def still_there(self, handle: int | None) -> bool:
+        """Whether an open file still has a name."""
+        return handle is None or os.fstat(handle).st_nlink > 0
+
     def close(self, handle: int) -> None:
+        _locks.discard(handle)
         os.close(handle)
 
     def rename(self, old: str, new: str) -> None:
@@ -108,6 +128,7 @@ class OsDisk:
         with suppress(OSError):
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        _locks.add(handle)
         return handle
 
     def lock_holder(self, path: str) -> int | None:

@@ -26,6 +26,7 @@ could not be made durable. A suspect segment's number is never used again.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -250,6 +251,11 @@ class Journal:
             self.suspect = True
             self._cut_back()
             raise StoreWriteError("fsync", file, cause) from cause
+        if not self._disk.still_there(self._handle) or not self._disk.still_there(self._lock):
+            # Somebody has removed the files under us: what is written to them nobody will ever read.
+            self.suspect = True
+            gone = OSError(errno.ENOENT, "the journal or its lock was removed while in use; restart the daemon")
+            raise StoreWriteError("append to", file, gone)
         self._end += len(data)
         self._sequence += 1
 

@@ -9,7 +9,8 @@ interrupted. The tasks that the damaged bytes name are told.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -91,11 +92,31 @@ def repair(directory: str, now: datetime) -> list[Salvage]:
     if lock is None:
         raise StateDirectoryLockedError(directory, disk.lock_holder(lock_path))
     try:
-        return _repair(directory, now, disk)
+        with _as_owner(directory):
+            return _repair(directory, now, disk)
     except OSError as error:
         raise StateDirectoryError(directory, error) from error
     finally:
         disk.close(lock)
+
+
+@contextmanager
+def _as_owner(directory: str) -> Iterator[None]:
+    """Root acts as whoever owns the directory: what it writes has to be readable for the daemon, and nothing else."""
+    owner = os.stat(directory)
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        yield
+        return
+    groups, group = os.getgroups(), os.getegid()
+    os.setgroups([])
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
 
 
 def _repair(directory: str, now: datetime, disk: OsDisk) -> list[Salvage]:
