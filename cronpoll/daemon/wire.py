@@ -126,7 +126,7 @@ def ask(state_directory: str, verb: str, seconds: float = ANSWER_SECONDS, **argu
         answer = None
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
         raise UnreachableError(f"what is at {path} does not answer as a daemon does")
-    return {"error": "no reason given", **answer}
+    return answer if answer["ok"] else {"error": "no reason given", **answer}
 
 
 def _pointed_at(pointer: str) -> str:
