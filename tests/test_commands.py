@@ -538,3 +538,17 @@ def test_the_grammar_in_words_agrees_with_the_parser() -> None:
     for expression in ("0 0 * * 0", "59 23 31 12 6", "1,2,3-5 * * * *"):
         assert parse(expression)
         assert in_words(expression)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_repairs_as_the_owner_of_the_directory(tmp_path: Path) -> None:
+    """What root wrote for itself, the daemon could not read afterwards."""
+    for place in (tmp_path, *tmp_path.parents):
+        if place.stat().st_mode & 0o005 == 0 and place != Path("/"):
+            place.chmod(place.stat().st_mode | 0o005)
+    state = lived(tmp_path / "state")
+    file = damaged(state, b'"event":"TaskRunStarted"')
+    for path in (state, *state.iterdir()):
+        os.chown(path, 65534, 65534)
+    invoke("journal", "repair", "--state-dir", str(state), "--yes")
+    assert {path.stat().st_uid for path in (file, state / "aside", *(state / "aside").iterdir())} == {65534}

@@ -1586,3 +1586,56 @@ def test_root_does_not_run_what_others_can_exchange_on_the_way(daemon: Living, w
         os.chown(daemon.config, 65534, 65534, follow_symlinks=False)
     assert daemon.start().ended() == 78
     assert daemon.events("AccessDenied")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "9" * 5_000,
+        "[daemon]\nmax_concurrent = 0x" + "F" * 9_000,
+        "[[task]]\nname." + ".".join("a" * 3_000) + " = 1",
+        "[[task]]\nname = 't'\ncron = '* * * * *'\ncallback = 'jobs:job'\nkwargs." + ".".join("a" * 3_000) + " = 1",
+    ],
+    ids=["many digits", "many hexadecimal digits", "deep name", "deep arguments"],
+)
+def test_a_file_that_overtaxes_a_parser_is_told_and_changes_nothing(daemon: Living, text: str) -> None:
+    daemon.module("jobs", "async def job(**a): pass\n")
+    daemon.write(registry(task()))
+    daemon.up()
+    daemon.write(text)
+    daemon.wait_for("ConfigRejected")
+    daemon.write(registry(task(), task(name="more")))
+    daemon.wait_for("TaskAdded", taskName="more")
+    assert daemon.stop() == 0
+
+
+def test_a_lost_exit_status_is_no_success(daemon: Living) -> None:
+    ignore = "import signal, asyncio\nasync def job(): signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    daemon.module("jobs", ignore)
+    daemon.write(
+        registry(task(name="job", cron=SELDOM, callback="jobs:job"), shell("exit 7", name="fails", cron=SELDOM))
+    )
+    daemon.up()
+    for name in ("job", "fails"):
+        assert daemon.command("run", name, "--state-dir", str(daemon.state)).returncode == 0
+        if name == "job":
+            daemon.wait_for("TaskRunCompleted", taskName="job")
+    failed = daemon.wait_for("TaskRunFailed", taskName="fails")
+    assert failed["errorType"] in ("StatusLost", "ExitStatus")
+
+
+def test_what_callbacks_print_is_logged_also_after_they_have_configured_logging(daemon: Living) -> None:
+    configure = """
+import logging.config
+async def job():
+    logging.config.dictConfig({"version": 1, "handlers": {"console": {"class": "logging.StreamHandler"}},
+                               "root": {"handlers": ["console"], "level": "INFO"}})
+    logging.getLogger("app").error("through the console")
+    print("printed")
+"""
+    daemon.module("jobs", configure)
+    daemon.write(registry(task(name="job", callback="jobs:job")))
+    daemon.up()
+    daemon.wait_for("TaskOutput", taskName="job", text="through the console")
+    daemon.wait_for("TaskOutput", taskName="job", text="printed")
+    assert daemon.stop() == 0

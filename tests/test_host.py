@@ -133,3 +133,12 @@ def test_a_long_wait_ends_early_and_a_wake_ends_it_at_once() -> None:
 
 def test_waits_are_bounded_by_a_minute() -> None:
     assert timedelta(seconds=SystemClock.longest_wait) == timedelta(minutes=1)
+
+
+def test_a_zone_read_from_a_copy_of_the_environment_does_not_follow_who_changes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    frozen, live = HostZone(environment=dict(os.environ)), HostZone()
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert (frozen().key, live().key) == ("Europe/Berlin", "Asia/Tokyo")

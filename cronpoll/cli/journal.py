@@ -61,11 +61,12 @@ def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_
         for segment in found:
             verdict = "whole"
             if segment.problem is not None:
-                kind = "torn end, repaired at the next start" if segment.torn else "DAMAGED"
+                mild = "torn end, repaired" if segment.torn else "set aside"
+                kind = "DAMAGED" if segment.damaged else f"{mild} at the next start"
                 verdict = f"{kind}: byte {segment.offset}: {segment.problem}"
             count = f"{segment.frames} batches, {segment.events} events, {segment.size} bytes"
             click.echo(f"{visible(segment.file)}: {count}: {visible(verdict)}")
-    sys.exit(NO if any(segment.problem is not None and not segment.torn for segment in found) else 0)
+    sys.exit(NO if any(segment.damaged for segment in found) else 0)
 
 
 @journal.command(epilog="Example: cronpoll journal dump --task nightly-backup --since 2026-11-01 | jq .event")
@@ -105,9 +106,7 @@ def repair_(place: str | None, state_dir: str | None, config: str | None, yes: b
         directory = state_directory(state_dir, config)
     else:
         directory = place if os.path.isdir(place) else os.path.dirname(os.path.abspath(place))
-    damaged = [
-        found for file in _files((directory,), None, None) if (found := inspect(file)).problem and not found.torn
-    ]
+    damaged = [found for file in _files((directory,), None, None) if (found := inspect(file)).damaged]
     if not damaged:
         click.echo("[]" if as_json else "nothing is damaged; nothing was changed")
         return

@@ -64,12 +64,15 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def init(file: str, force: bool, as_json: bool) -> None:
     """Write a commented registry file to begin with."""
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    # Put in place by renaming: with --force a link is replaced, not followed.
+    written = f"{file}.new" if force else file
     try:
-        with open(os.open(file, flags, 0o644), "w") as opened:
+        with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as opened:
             opened.write(STARTER)
+        if force:
+            os.replace(written, file)
     except FileExistsError:
-        fail(f"{file} is there already; --force replaces it", NO)
+        fail(f"{written} is there already" + ("" if force else "; --force replaces it"), NO)
     except OSError as error:
         fail(f"{file}: {error.strerror}", UNREACHABLE)
     if as_json:

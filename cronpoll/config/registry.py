@@ -164,6 +164,8 @@ def read(text: str, file: str) -> Registry:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         return Registry(file, Daemon(), (), (_syntax_problem(error, text, file),))
+    except ValueError as error:  # of the interpreter, not of the parser: a number with thousands of digits
+        return Registry(file, Daemon(), (), (Problem(file, 1, 1, f"not valid TOML: {abbreviate(str(error), 200)}"),))
     except RecursionError:
         problem = Problem(file, 1, 1, "arrays or tables are nested too deeply")
         return Registry(file, Daemon(), (), (problem,))
@@ -357,6 +359,13 @@ NO_END: Final = 'needs something that can be ended, and a function in a thread c
 # -- the file ----------------------------------------------------------------------------------------------------------
 
 
+def _shown(value: Any) -> str:
+    try:
+        return abbreviate(repr(value), 80)
+    except (ValueError, RecursionError):  # thousands of digits, or of levels
+        return f"a value of type {type(value).__name__} beyond measure"
+
+
 class _Reader:
     def __init__(self, data: dict[str, Any], places: Places, file: str) -> None:
         self._data = data
@@ -402,7 +411,7 @@ class _Reader:
         except WrongError as wrong:
             # What these hold may be secret, and problems are logged.
             secret = path[-1] in ("env", "args", "kwargs")
-            found = f"a value of type {type(value).__name__}" if secret else abbreviate(repr(value), 80)
+            found = f"a value of type {type(value).__name__}" if secret else _shown(value)
             self._complain(self._places.value(path), f"{path[-1]}: found {found}; {wrong}", task)
             return None
 

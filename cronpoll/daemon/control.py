@@ -78,7 +78,7 @@ class ControlSocket:
                 return {"ok": False, "error": "access denied"}
             request = json.loads(line)
             if not isinstance(request, dict):
-                raise TypeError  # noqa: TRY301  answered below, as all that is not understood
+                raise TypeError
             if request.get("stateDirectory", self._state_directory) != self._state_directory:
                 text = f"this daemon keeps its state in {self._state_directory}: another one has taken over the socket"
                 return {"ok": False, "error": text}

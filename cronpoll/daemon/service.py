@@ -307,7 +307,7 @@ class Service:
             registry = await loop.run_in_executor(
                 ThreadPerCall(), check_content, reading.content, file, now, host, self._rules
             )
-        except (OSError, RuntimeError) as error:  # no thread, process or descriptor to be had: not the file's fault
+        except Exception as error:  # no thread, process or descriptor to be had, or a mistake of ours: never the end
             self._failed_at = self._clock.monotonic()
             raise RejectedError(
                 f"cannot be examined at the moment: {describe(error)}; it is tried again", []

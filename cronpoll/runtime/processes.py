@@ -240,7 +240,8 @@ async def _exited(process: subprocess.Popen[bytes]) -> None:
             await loop.run_in_executor(ThreadPerCall(), process.wait)
         else:
             arguments = (os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-            await loop.run_in_executor(ThreadPerCall(), wait, *arguments)
+            with suppress(ChildProcessError):  # it has ended, and somebody else knows how
+                await loop.run_in_executor(ThreadPerCall(), wait, *arguments)
         return
     ended = asyncio.Event()
     loop.add_reader(handle, ended.set)

@@ -24,7 +24,7 @@ from cronpoll.store.disk import OsDisk
 class Inspection(NamedTuple):
     """One segment: how many records it holds, and what is wrong with it, if anything is.
 
-    `torn`: only its end is, as after a crash; the next start repairs that by itself.
+    `torn`: only its end is, as after a crash; `odd`: a record has impossible content. The next start deals with both.
     """
 
     file: str
@@ -34,6 +34,11 @@ class Inspection(NamedTuple):
     problem: str | None
     offset: int | None = None
     torn: bool = False
+    odd: bool = False
+
+    @property
+    def damaged(self) -> bool:
+        return self.problem is not None and not (self.torn or self.odd)
 
 
 class Salvage(NamedTuple):
@@ -54,23 +59,23 @@ def inspect(file: str) -> Inspection:
     if head is None:
         return Inspection(file, 0, 0, len(data), "the first line is not that of a journal segment", 0)
     frames, damage = codec.read_frames(data, head.length)
-    events, problem, offset = 0, None, None
+    events, problem, offset, odd = 0, None, None, False
     view = memoryview(data)
     for frame in frames:
         if frame.kind == "S":
             continue
         for event in codec.decode_events(view[frame.payload_start : frame.end]):
             if isinstance(event, tuple):
-                problem, offset = f"a record that cannot be: {event[1].message}", frame.start
+                problem, offset, odd = f"a record that cannot be: {event[1].message}", frame.start, True
             else:
                 events += 1
     if damage is not None:
-        problem, offset = damage.reason, damage.offset
+        problem, offset, odd = damage.reason, damage.offset, False
     elif not frames:
         problem, offset = "the snapshot at its beginning is missing", head.length
     # A segment is put in place with its snapshot complete: without one it was not torn, it was damaged.
     torn = damage is not None and damage.torn and bool(frames)
-    return Inspection(file, len(frames), events, len(data), problem, offset, torn)
+    return Inspection(file, len(frames), events, len(data), problem, offset, torn, odd)
 
 
 def segments(directory: str) -> list[str]:
@@ -124,7 +129,7 @@ def _repair(directory: str, now: datetime, disk: OsDisk) -> list[Salvage]:
     done = []
     for index, file in enumerate(files):
         found = inspect(file)
-        if found.problem is None or found.torn or found.problem.startswith("a record that cannot be"):
+        if not found.damaged:
             continue  # whole, or what the next start deals with by itself
         newest = index == len(files) - 1
         done.append(_salvage(directory, found, files[:index], now, disk, newest=newest))
