@@ -39,6 +39,11 @@ class PeriodSchedule(NamedTuple):
         return self.nominals.zone
 
     @property
+    def constrained(self) -> bool:
+        """Whether there can be periods without a chosen time."""
+        return self.spread.only is not None or self.spread.avoid is not None
+
+    @property
     def early(self) -> timedelta:
         """How far before its nominal minute a window can begin."""
         window = self.spread.window
@@ -117,6 +122,8 @@ class PeriodSchedule(NamedTuple):
     def look_after(self, instant: datetime) -> datetime | None:
         """When there is something to do next: a chosen time comes, or a window closes in which there was none."""
         upcoming = self.next_after(instant)
+        if not self.constrained:
+            return upcoming
         for decision in self.from_nominal(instant - self.late):
             if decision.window_start > (upcoming or instant + timedelta(days=1)):
                 break

@@ -39,8 +39,9 @@ from cronpoll.core.errors import (
 )
 from cronpoll.core.model import MINUTE, Book, Registration
 from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant, too_late
+from cronpoll.core.periods import Decision
 from cronpoll.core.reconcile import Outcome, reconcile
-from cronpoll.core.windows import PeriodSchedule
+from cronpoll.core.windows import AnySchedule, PeriodSchedule
 from cronpoll.core.zones import EPOCH, floor_minute
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.hostzone import ZoneSource
@@ -578,8 +579,7 @@ class Engine:
         state, schedule = entry.state, entry.group.schedule
         if state.is_suspended:
             return False
-        known = state.unschedulable_until or state.registered_at
-        lost = schedule.unschedulable(known, now) if isinstance(schedule, PeriodSchedule) else []
+        lost = self._unschedulable(entry, schedule, now)
         if lost:
             first, last = lost[0], lost[-1]
             decisions.events.append(
@@ -602,6 +602,19 @@ class Engine:
                 decisions.look_again.append(state.task_name)
                 return True
         return False
+
+    @staticmethod
+    def _unschedulable(entry: Entry, schedule: AnySchedule, now: datetime) -> list[Decision]:
+        """Periods without a chosen time whose window has closed since the last look and that are not recorded yet."""
+        if not isinstance(schedule, PeriodSchedule) or not schedule.constrained:
+            return []
+        since = entry.state.unschedulable_until or entry.state.registered_at
+        if entry.closed_until is not None and since < entry.closed_until <= now:
+            since = entry.closed_until
+        lost = schedule.unschedulable(since, now)
+        if not lost:
+            entry.closed_until = now  # none up to here: not looked at again
+        return lost
 
     @staticmethod
     def _nominal_of(entry: Entry, due: datetime) -> datetime | None:

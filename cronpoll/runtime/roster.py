@@ -53,6 +53,7 @@ class Entry(msgspec.Struct, gc=False):
     retry_due: float | None = None
     quarantine_end: float | None = None
     again: float | None = None
+    closed_until: datetime | None = None
 
 
 class Roster:
@@ -157,6 +158,7 @@ class Roster:
                 self.agenda.remove(name, entry.group)
                 group.members[name] = None
                 entry.group = group
+                entry.closed_until = None
                 looks.append(name)
             if state.retry_at is None:
                 entry.retry_due = None
