@@ -1,10 +1,24 @@
-"""Rules for all tests: nothing is skipped where everything is installed (CRONPOLL_FORBID_SKIPS)."""
+"""Rules for all tests: nothing is skipped where everything is installed (CRONPOLL_FORBID_SKIPS).
+
+Tests that build the Debian package or boot a systemd are marked `booted` and have a command of their own: `pytest -m booted`.
+"""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+
+
+BOOTED = {"machine", "wheels"}
+"""Fixtures that take a machine, or a package, to make."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if BOOTED & set(getattr(item, "fixturenames", ())):
+            item.add_marker("booted")
 
 
 @pytest.hookimpl(tryfirst=True)
