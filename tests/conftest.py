@@ -9,7 +9,6 @@ import os
 
 import pytest
 
-
 BOOTED = {"machine", "wheels"}
 """Fixtures that take a machine, or a package, to make."""
 

@@ -39,7 +39,7 @@ from cronpoll.testing import SimulatedDisk
 
 T = TypeVar("T")
 
-REPEATABLE: Final = settings(derandomize=True, database=None, deadline=None, max_examples=300)
+REPEATABLE: Final = settings(derandomize=True, database=None, deadline=None, max_examples=200)
 """The same examples in every run: a failure is replayed by running the test again."""
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
