@@ -366,6 +366,7 @@ MODULES = {
     "raises.py": "raise ValueError('on purpose')\n",
     "exits.py": "import sys; sys.exit(3)\n",
     "dies.py": "import os; os._exit(0)\n",
+    "realtime.py": "import os; os.kill(os.getpid(), 35)\n",
     "crashes.py": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)\n",
     "hangs.py": "import threading; threading.Event().wait()\n",
     "prints.py": "print('x' * 1_000_000)\nimport sys; sys.stderr.write('y' * 1_000_000)\nasync def job(): ...\n",
@@ -393,7 +394,7 @@ def test_what_happens_at_import_happens_to_a_child_and_is_a_problem_of_that_call
         "prints:job",
         "needs:x",
     ]
-    targets += ["syntax:x", "good:number", "good:absent", "good:a.method", "absent.deep:x"]
+    targets += ["realtime:x", "syntax:x", "good:number", "good:absent", "good:a.method", "absent.deep:x"]
     calls = {target: callbacks.Call(target) for target in targets}
     found = callbacks.examine(list(calls.values()), [str(modules)], limit=3)
     answers = {target: found[call] for target, call in calls.items()}
@@ -404,6 +405,7 @@ def test_what_happens_at_import_happens_to_a_child_and_is_a_problem_of_that_call
         "dies:x": "importing it ends its process",
         "good:plain": False,
         "crashes:x": "importing it kills its process (SIGSEGV)",
+        "realtime:x": "importing it kills its process (signal 35)",
         "hangs:x": "importing it takes longer than 3 s",
         "prints:job": True,
         "needs:x": "importing it fails (ModuleNotFoundError: No module named 'something_that_is_not_there')",

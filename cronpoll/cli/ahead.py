@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, span, state_directory, visible, with_place
+from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, span, state_directory, with_place
 from cronpoll.cli.times import local
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Registry
@@ -26,6 +26,7 @@ from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book, Registration, TaskConfig
 from cronpoll.core.owed import Action, owed
 from cronpoll.core.reconcile import reconcile
+from cronpoll.core.text import utc_text, visible
 from cronpoll.daemon.assembly import registration
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone, NamedZone
@@ -184,17 +185,13 @@ class Printer(Observer):
     def _say(self, task: str, kind: str, at: datetime, trigger: str, due: datetime, text: str) -> None:
         zone = self._zones[task]
         if self._as_json:
-            fields = {"event": kind, "task": task, "at": _utc(at), "due": _utc(due), "trigger": trigger or None}
+            fields = {"event": kind, "task": task, "at": utc_text(at), "due": utc_text(due), "trigger": trigger or None}
             click.echo(json.dumps({**fields, **({"text": text} if text else {})}))
         else:
             late = f" (late by {span(at - due)})" if kind == "start" and at - due >= timedelta(minutes=1) else ""
             click.echo(
                 f"{local(at, zone, seconds=bool(at.second))}  {kind.ljust(6)}  {visible(task)}  {trigger or text}{late}"
             )
-
-
-def _utc(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 @click.command(

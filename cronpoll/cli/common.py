@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from cronpoll.core.text import visible
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.whereabouts import state_directory_to_look_at
 
@@ -59,13 +60,6 @@ def nothing_in(directory: str) -> str:
 def fail(text: str, code: int) -> NoReturn:
     click.echo(f"cronpoll: {visible(text)}", err=True)
     sys.exit(code)
-
-
-def visible(text: str) -> str:
-    """Text that stays on its line: characters that do not print are shown as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class ShortTimes:

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 import click
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, visible
+from cronpoll.cli.common import NO, UNREACHABLE, fail
 from cronpoll.config import krontab
 from cronpoll.config.crontab import Job, Remark, Translation, guess_owner, guess_system, lines_of, translate
 from cronpoll.core.errors import abbreviate
+from cronpoll.core.text import visible
 
 LARGE: Final = 2_000
 """Lines from which on an import takes long enough to show how far it is."""

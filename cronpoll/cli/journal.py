@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 import msgspec
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, state_directory, visible, with_place
+from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, state_directory, with_place
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book
+from cronpoll.core.text import visible
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import read_history
@@ -21,6 +24,18 @@ from cronpoll.store.repair import Inspection, inspect, repair, segments
 @click.group(short_help="Check, read out or repair the journal.")
 def journal() -> None:
     """Look at the journal, read it out, or repair it."""
+
+
+@contextmanager
+def _at_work(what: str) -> Iterator[None]:
+    """A sign on a terminal that something is going on."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
 
 
 def _files(given: tuple[str, ...], state_dir: str | None, config: str | None) -> list[str]:
@@ -117,7 +132,8 @@ def repair_(place: str | None, state_dir: str | None, config: str | None, yes: b
             click.echo(f"{visible(found.file)}: byte {found.offset}: {found.problem}")
         click.confirm("Go on without the records that are lost?", abort=True)
     try:
-        done = repair(directory, SystemClock().wall())
+        with _at_work("repairing the journal"):
+            done = repair(directory, SystemClock().wall())
     except CronpollError as error:
         fail(error.message, UNREACHABLE)
     if as_json:

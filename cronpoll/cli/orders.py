@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, state_directory, visible, with_place
+from cronpoll.cli.common import NO, UNREACHABLE, fail, state_directory, with_place
+from cronpoll.core.text import visible
 from cronpoll.daemon import wire
 
 RELOAD_SECONDS = 600.0

@@ -19,17 +19,16 @@ from cronpoll.cli.common import (
     moments_given,
     nothing_in,
     state_directory,
-    visible,
     with_place,
     zone_named,
 )
 from cronpoll.core import chronicle
-from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.events import Event
 from cronpoll.core.model import MICROSECOND, MINUTE, Book, TaskConfig, TaskState
-from cronpoll.core.windows import AnySchedule, PeriodSchedule
-from cronpoll.core.zones import floor_minute, zone_of
+from cronpoll.core.text import visible
+from cronpoll.core.windows import AnySchedule, PeriodSchedule, schedule_of
+from cronpoll.core.zones import floor_minute
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import lock_holder, read_history, read_state
@@ -151,9 +150,8 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
 
 def schedule_for(name: str, config: TaskConfig) -> AnySchedule:
     """When a recorded config was due."""
-    zone = zone_of(zone_named(config.zone))
-    plain = Schedule(parse(config.cron_expression), zone, config.options.repeated_hour == "first")
-    return plain if config.options.spread is None else PeriodSchedule(name, config.options.spread, plain)
+    options = config.options
+    return schedule_of(name, config.cron_expression, zone_named(config.zone), options.repeated_hour, options.spread)
 
 
 def due_for(name: str) -> chronicle.IsDue:

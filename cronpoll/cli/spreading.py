@@ -10,12 +10,13 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from cronpoll.cli.common import NO, fail, moment_given, visible
-from cronpoll.cli.times import schedule_of
+from cronpoll.cli.common import NO, fail, moment_given
+from cronpoll.cli.times import schedule_in_file
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Task
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Seed
+from cronpoll.core.text import visible
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
@@ -76,7 +77,7 @@ def counted(tasks: list[Task], hosts: int, begin: datetime, zone: tzinfo) -> tup
         return int((moment - begin) / timedelta(days=1) * BINS)
 
     for task in tasks:
-        schedule = schedule_of(task, zone)
+        schedule = schedule_in_file(task, zone)
         plain = schedule.nominals if isinstance(schedule, PeriodSchedule) else schedule
         nominal = plain.next_after(begin - MICROSECOND)
         while nominal is not None and nominal < end:

@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, visible
+from cronpoll.cli.common import NO, UNREACHABLE, fail
+from cronpoll.core.text import visible
 
 STARTER: Final = """\
 # Tasks of cronpoll. Check this file with:  cronpoll validate tasks.toml

@@ -15,21 +15,12 @@ from zoneinfo import ZoneInfo
 import click
 import msgspec
 
-from cronpoll.cli.common import (
-    NO,
-    UNREACHABLE,
-    ShortTimes,
-    fail,
-    nothing_in,
-    span,
-    state_directory,
-    visible,
-    with_place,
-)
-from cronpoll.core.cron import Schedule, parse
+from cronpoll.cli.common import NO, UNREACHABLE, ShortTimes, fail, nothing_in, span, state_directory, with_place
 from cronpoll.core.errors import CronpollError, StateDirectoryError
 from cronpoll.core.model import Book, TaskConfig, TaskState
-from cronpoll.core.zones import zone_of
+from cronpoll.core.periods import Spread
+from cronpoll.core.text import visible
+from cronpoll.core.windows import schedule_of
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import Holder, lock_holder, read_state
@@ -217,20 +208,17 @@ def _succeeded_since(task: TaskState) -> bool:
 
 
 def _next_due(name: str, config: TaskConfig, now: datetime) -> datetime | None:
-    if config.options.spread is not None:
-        from cronpoll.core.windows import PeriodSchedule
-
-        plain = Schedule(
-            parse(config.cron_expression), zone_of(_zone(config.zone)), config.options.repeated_hour == "first"
-        )
-        return PeriodSchedule(name, config.options.spread, plain).next_after(now)
-    return _cached_due(config.cron_expression, config.zone, config.options.repeated_hour == "first", now)
+    options = config.options
+    whose = name if options.spread is not None else ""  # without windows many tasks share one answer
+    return _cached_due(whose, config.cron_expression, config.zone, options.repeated_hour, options.spread, now)
 
 
 @lru_cache(maxsize=65_536)
-def _cached_due(expression: str, zone: str, first_only: bool, now: datetime) -> datetime | None:
+def _cached_due(
+    name: str, expression: str, zone: str, repeated_hour: str, spread: Spread | None, now: datetime
+) -> datetime | None:
     try:
-        return Schedule(parse(expression), zone_of(_zone(zone)), first_only).next_after(now)
+        return schedule_of(name, expression, _zone(zone), repeated_hour, spread).next_after(now)
     except (CronpollError, LookupError, ValueError):  # written on a machine with other zones
         return None
 

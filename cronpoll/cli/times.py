@@ -11,24 +11,15 @@ from zoneinfo import ZoneInfo
 import click
 import msgspec
 
-from cronpoll.cli.common import (
-    NO,
-    UNREACHABLE,
-    fail,
-    moment_given,
-    span,
-    state_directory,
-    visible,
-    with_place,
-    zone_named,
-)
+from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, span, state_directory, with_place, zone_named
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Task
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
 from cronpoll.core.periods import Spread, draws
 from cronpoll.core.registrations import zone_problem
-from cronpoll.core.windows import AnySchedule, PeriodSchedule
+from cronpoll.core.text import utc_text, visible
+from cronpoll.core.windows import AnySchedule, PeriodSchedule, schedule_of
 from cronpoll.core.words import in_words
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.clock import SystemClock
@@ -36,10 +27,9 @@ from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import read_state
 
 
-def schedule_of(task: Task, host: tzinfo) -> AnySchedule:
+def schedule_in_file(task: Task, host: tzinfo) -> AnySchedule:
     zone = host if task.timezone is None else ZoneInfo(task.timezone)
-    plain = Schedule(parse(task.cron), zone_of(zone), task.repeated_hour == "first")
-    return plain if task.spread is None else PeriodSchedule(task.name, task.spread, plain)
+    return schedule_of(task.name, task.cron, zone, task.repeated_hour, task.spread)
 
 
 def nominal_of(schedule: AnySchedule, due: datetime) -> datetime | None:
@@ -95,7 +85,7 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
     for task in registry.tasks:
         if (not tasks or task.name in tasks) and not task.suspend:
             zone = host if task.timezone is None else ZoneInfo(task.timezone)
-            schedule = schedule_of(task, host)
+            schedule = schedule_in_file(task, host)
             found = upcoming(schedule, after, number)
             rows += [(moment, task, zone, nominal_of(schedule, moment)) for moment in found]
     rows = sorted(rows, key=lambda row: row[0])[:number]
@@ -109,12 +99,8 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
 
 
 def _on_paper(moment: datetime, task: Task, zone: tzinfo, nominal: datetime | None) -> dict[str, Any]:
-    fields = {"task": task.name, "at": _utc(moment), "local": moment.astimezone(zone).isoformat()}
-    return fields if nominal is None else {**fields, "nominal": _utc(nominal)}
-
-
-def _utc(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+    fields = {"task": task.name, "at": utc_text(moment), "local": moment.astimezone(zone).isoformat()}
+    return fields if nominal is None else {**fields, "nominal": utc_text(nominal)}
 
 
 @click.command(
@@ -184,8 +170,9 @@ def _task_meant(name: str, file: str | None, state_dir: str | None, config: str 
             fail(reason, NO)
         task = found[0]
         zone = host.tzinfo if task.timezone is None else ZoneInfo(task.timezone)
-        plain = Schedule(parse(task.cron), zone_of(zone), task.repeated_hour == "first")
-        return name, PeriodSchedule(name, task.spread or Spread(), plain)
+        schedule = schedule_of(name, task.cron, zone, task.repeated_hour, task.spread or Spread())
+        assert isinstance(schedule, PeriodSchedule)
+        return name, schedule
     directory = state_directory(state_dir, config)
     try:
         book = read_state(directory, SystemClock().wall())
@@ -194,11 +181,11 @@ def _task_meant(name: str, file: str | None, state_dir: str | None, config: str 
     state = None if book is None else book.tasks.get(name)
     if state is None:
         fail(f"no task of this name is known in {directory}: {name}", NO)
-    options = state.config.options
-    plain = Schedule(
-        parse(state.config.cron_expression), zone_of(zone_named(state.config.zone)), options.repeated_hour == "first"
-    )
-    return name, PeriodSchedule(name, options.spread or Spread(), plain)
+    wanted, options = state.config, state.config.options
+    zone = zone_named(wanted.zone)
+    schedule = schedule_of(name, wanted.cron_expression, zone, options.repeated_hour, options.spread or Spread())
+    assert isinstance(schedule, PeriodSchedule)
+    return name, schedule
 
 
 def _explain_decision(name: str, schedule: PeriodSchedule, at: str, as_json: bool) -> None:

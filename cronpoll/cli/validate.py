@@ -8,9 +8,9 @@ import sys
 
 import click
 
-from cronpoll.cli.common import visible
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Problem, Registry
+from cronpoll.core.text import visible
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from cronpoll.core.errors import abbreviate
+from cronpoll.core.text import signal_name
 
 TIME_LIMIT: Final = 20.0
 """Seconds for one import: generous for heavy frameworks on a slow disk, short enough to wait for."""
@@ -122,5 +123,5 @@ def _what_happened(status: int, timed_out: bool, limit: float) -> str:
     if timed_out:
         return f"importing it takes longer than {limit:g} s"
     if status < 0 and -status != signal.SIGKILL:
-        return abbreviate(f"importing it kills its process ({signal.Signals(-status).name})")
+        return abbreviate(f"importing it kills its process ({signal_name(-status)})")
     return "importing it ends its process"

@@ -19,6 +19,7 @@ import msgspec
 from cronpoll.core import events as e
 from cronpoll.core.machine import apply
 from cronpoll.core.model import Book, TaskConfig, TaskState, Trigger
+from cronpoll.core.text import utc_text
 
 Outcome = Literal["running", "succeeded", "failed", "replaced", "interrupted"]
 IsDue = Callable[[TaskConfig, datetime], bool]
@@ -102,12 +103,8 @@ def _close(run: Attempt | None, event: e.Event) -> None:
 
 def _many(count: int, first: datetime, last: datetime) -> str:
     if first == last:
-        return f"the due minute {_utc(first)}"
-    return f"{count} due minutes from {_utc(first)} to {_utc(last)}"
-
-
-def _utc(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+        return f"the due minute {utc_text(first)}"
+    return f"{count} due minutes from {utc_text(first)} to {utc_text(last)}"
 
 
 def _missed(event: e.TaskMissed) -> str:
@@ -124,13 +121,13 @@ def _resumed(event: e.TaskResumed) -> str:
 
 _TEXTS: dict[type[e.Event], Callable[..., str]] = {
     e.TaskMissed: _missed,
-    e.TaskSkipped: lambda event: f"skipped the due minute {_utc(event.scheduled_time)}: {event.reason}",
+    e.TaskSkipped: lambda event: f"skipped the due minute {utc_text(event.scheduled_time)}: {event.reason}",
     e.TaskRetryPreempted: lambda event: f"the pending retry is gone: {event.reason}",
     e.TaskSuspended: lambda event: f"suspended by {event.by}",
     e.TaskResumed: _resumed,
-    e.TaskQuarantined: lambda event: f"held back until {_utc(event.until)}: {event.deaths} processes died with it",
+    e.TaskQuarantined: lambda event: f"held back until {utc_text(event.until)}: {event.deaths} processes died with it",
     e.TaskBaseReset: lambda event: (
-        f"the clock had been wrong (settled until {_utc(event.settled_until)}); service resumes"
+        f"the clock had been wrong (settled until {utc_text(event.settled_until)}); service resumes"
     ),
     e.TaskAdded: lambda event: f"registered: {event.cron_expression} in {event.zone}",
     e.TaskOverridden: lambda event: f"changed: {event.change_type}",
@@ -229,7 +226,7 @@ def _base_of(book: Book, name: str) -> datetime | None:
 def _told(attempts: tuple[Attempt, ...]) -> str:
     first, last = attempts[0], attempts[-1]
     late = (first.started_at - first.due_at).total_seconds()
-    when = f"started {_utc(first.started_at)}" + (f", {late:.0f} s after it was due" if late >= 60 else "")
+    when = f"started {utc_text(first.started_at)}" + (f", {late:.0f} s after it was due" if late >= 60 else "")
     tries = "" if len(attempts) == 1 else f"; {len(attempts)} attempts"
     how = {"running": "it runs", "succeeded": "succeeded", "replaced": "replaced by a later start"}.get(last.outcome)
     return f"{when}{tries}; {how or f'{last.outcome}: {last.error}'}"
@@ -245,7 +242,7 @@ def _of_the_future(instant: datetime, config: TaskConfig | None, is_due: IsDue, 
 
 def _before_registration(instant: datetime, event: e.TaskAdded, *, was_here: bool) -> Finding:
     again = "left out then, and registered again" if was_here else "not registered then; registered"
-    return Finding(instant, "not due", f"the task was {again} {_utc(event.at)}: nothing before is owed")
+    return Finding(instant, "not due", f"the task was {again} {utc_text(event.at)}: nothing before is owed")
 
 
 def _what_keeps_it(task: TaskState, now: datetime, alive: bool) -> str:
@@ -254,9 +251,9 @@ def _what_keeps_it(task: TaskState, now: datetime, alive: bool) -> str:
     if not alive:
         return "open: the daemon is not running; it is owed when it starts"
     if task.runs:
-        return f"open: the task has been running since {_utc(task.runs[0].started_at)}; it is owed directly after"
+        return f"open: the task has been running since {utc_text(task.runs[0].started_at)}; it is owed directly after"
     if task.quarantined_until is not None and task.quarantined_until > now:
-        return f"open: held back until {_utc(task.quarantined_until)}, because processes died with it"
+        return f"open: held back until {utc_text(task.quarantined_until)}, because processes died with it"
     return "open: it is owed, and waits for a free slot, for the disk, or for the daemon to wake"
 
 
@@ -265,28 +262,28 @@ def _by(event: e.Event, instant: datetime, attempts: dict[str, Attempt]) -> Find
     match event:
         case e.TaskMissed():
             run = attempts.get(event.run_id or "")
-            stands = "" if run is None else f"; the start at {_utc(run.started_at)} stands for it"
+            stands = "" if run is None else f"; the start at {utc_text(run.started_at)} stands for it"
             return Finding(instant, "missed", f"missed: {event.reason}{stands}", () if run is None else (run,))
         case e.TaskRunStarted():
             run = attempts[event.run_id]
-            text = f"missed: the start at {_utc(event.actual_time)}, for {_utc(event.scheduled_time)}, stands for it"
+            text = f"missed: the start at {utc_text(event.actual_time)}, for {utc_text(event.scheduled_time)}, stands for it"
             return Finding(instant, "missed", text, (run,))
         case e.TaskSkipped():
             return Finding(instant, "skipped", f"skipped: {event.reason}")
         case e.TaskResumed():
             return Finding(
-                instant, "suspended", f"the task was suspended until {_utc(event.at)}; nothing is made up for"
+                instant, "suspended", f"the task was suspended until {utc_text(event.at)}; nothing is made up for"
             )
         case e.TaskOverridden():
             return Finding(instant, "dropped", _dropped_by_edit(event))
         case e.TaskBaseReset():
             text = "the clock had been wrong before, and service was resumed from then on"
-            return Finding(instant, "dropped", f"{text} ({_utc(event.at)})")
-    return Finding(instant, "dropped", f"settled by {type(event).__name__} at {_utc(event.at)}")
+            return Finding(instant, "dropped", f"{text} ({utc_text(event.at)})")
+    return Finding(instant, "dropped", f"settled by {type(event).__name__} at {utc_text(event.at)}")
 
 
 def _dropped_by_edit(event: e.TaskOverridden) -> str:
-    edit = f"the schedule was changed {_utc(event.at)}"
+    edit = f"the schedule was changed {utc_text(event.at)}"
     if event.owed_at is not None:
-        return f"{edit}; what was owed until then is settled by the start for {_utc(event.owed_at)}"
+        return f"{edit}; what was owed until then is settled by the start for {utc_text(event.owed_at)}"
     return f"{edit}, and the new one owes nothing for the past"

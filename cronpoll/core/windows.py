@@ -8,14 +8,14 @@ looks at every period whose window could hold a better answer, and at no other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from cronpoll.core.cron import Schedule
+from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Decision, Spread, decide
-from cronpoll.core.zones import Gap, Zone
+from cronpoll.core.zones import Gap, Zone, zone_of
 
 SEARCH_PERIODS: Final = 1_000
 """Periods without a chosen time after which a search gives up: constraints that refuse so many refuse for good."""
@@ -146,6 +146,12 @@ class PeriodSchedule(NamedTuple):
 
 
 AnySchedule = Schedule | PeriodSchedule
+
+
+def schedule_of(name: str, expression: str, zone: tzinfo, repeated_hour: str, spread: Spread | None) -> AnySchedule:
+    """When a task is due: at its nominal minutes, or at the times that its windows choose."""
+    plain = Schedule(parse(expression), zone_of(zone), repeated_hour == "first")
+    return plain if spread is None else PeriodSchedule(name, spread, plain)
 
 
 def chosen_or_due(schedule: AnySchedule, nominal: datetime) -> datetime | None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from cronpoll import __version__
-from cronpoll.daemon.files import LogStream, Prints
+from cronpoll.daemon.logstream import LogStream, Prints
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -66,7 +66,7 @@ def main(**options: Any) -> None:
     code = 1
     try:
         code = _serve(options)
-    except BaseException:
+    except BaseException:  # whatever it was: the process must neither end without a word nor hang in its end
         logging.getLogger("cronpoll").critical("the daemon failed in a way nobody foresaw", exc_info=True)
     finally:
         os._exit(code)

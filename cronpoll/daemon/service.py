@@ -22,9 +22,11 @@ from cronpoll.config.registry import Daemon, Registry, read
 from cronpoll.core import events as e
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Registration
+from cronpoll.core.text import utc_text
 from cronpoll.daemon import assembly, wire
 from cronpoll.daemon.control import ControlSocket
-from cronpoll.daemon.files import LogStream, replace_file
+from cronpoll.daemon.files import replace_file
+from cronpoll.daemon.logstream import LogStream
 from cronpoll.daemon.notify import Notifier
 from cronpoll.daemon.reaper import Reaper
 from cronpoll.daemon.source import Reading, Source
@@ -425,8 +427,15 @@ class Service:
 
     async def _handle_ping(self, _: dict[str, Any]) -> dict[str, Any]:
         engine = self._engine()
-        answer = {"pid": os.getpid(), "version": __version__, "since": _text(self._since), "degraded": engine.degraded}
-        rejected = None if self._rejected is None else {"since": _text(self._rejected[0]), "reason": self._rejected[1]}
+        answer = {
+            "pid": os.getpid(),
+            "version": __version__,
+            "since": utc_text(self._since),
+            "degraded": engine.degraded,
+        }
+        rejected = (
+            None if self._rejected is None else {"since": utc_text(self._rejected[0]), "reason": self._rejected[1]}
+        )
         return {**answer, "held": engine.held(), "config": self._settings.config, "rejected": rejected}
 
     async def _handle_run(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -444,10 +453,6 @@ class Service:
     def _tell(self, event: e.Event) -> None:
         if event.level >= self._log.level:
             self._log(event)
-
-
-def _text(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _needs_restart(before: Daemon, after: Daemon, file: str) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TextIO
 import msgspec
 
 from cronpoll.core.events import Event
+from cronpoll.core.text import utc_text, visible
 
 TRACEBACK_LIMIT: Final = 20_000
 """Characters. A traceback of a deep recursion is cut in the middle of nowhere rather than filling a disk."""
@@ -127,7 +128,7 @@ class _ToStream(logging.Handler):
         try:
             fields: dict[str, Any] = {
                 "level": record.levelname.lower(),
-                "at": self._clock().isoformat().replace("+00:00", "Z"),
+                "at": utc_text(self._clock()),
                 "logger": record.name,
                 "message": _bounded(record.getMessage()),
             }
@@ -173,11 +174,7 @@ def _for_people(_: Any, __: str, fields: Any) -> str:
         del fields["stream"]  # a line that a task has printed: the line is what matters
         head.append(repr(fields.pop("text")))
     shown = [f"{key}={value!r}" for key, value in fields.items() if key not in _FOR_MACHINES and key != "output"]
-    return "\n".join([" ".join([*head, *shown]), *(f"    | {_visible(line)}" for line in below)])
-
-
-def _visible(line: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return "\n".join([" ".join([*head, *shown]), *(f"    | {visible(line)}" for line in below)])
 
 
 def _key_value_renderer() -> Any:

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core.model import ChildProcess, OpenRun
+from cronpoll.core.text import signal_name
 from cronpoll.runtime.clock import Clock
 from cronpoll.runtime.output import Output
 from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, current_run
@@ -147,7 +148,7 @@ class _Child:
                 raise RunFailedError(str(said["kind"]), str(said["text"]), lines)
         assert status is not None, "it has ended"
         if status < 0:
-            raise RunFailedError("Signal", f"killed by {_signal_name(-status)}", lines)
+            raise RunFailedError("Signal", f"killed by {signal_name(-status)}", lines)
         raise RunFailedError("ExitStatus", f"exit status {status}", lines)
 
     def _spawn(self, words: list[str], pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
@@ -286,13 +287,6 @@ def _others_in_group(group: int) -> bool:
             if pid != group and os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                 return True
     return False
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 # -- whose, and with what ----------------------------------------------------------------------------------------------

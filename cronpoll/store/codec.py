@@ -47,6 +47,7 @@ from cronpoll.core.errors import (
     abbreviate,
 )
 from cronpoll.core.model import Book, Instant, TaskState
+from cronpoll.core.text import utc_text
 
 VERSION: Final = 1
 MAGIC: Final = b"cronpoll-journal"
@@ -112,7 +113,7 @@ class Damage(NamedTuple):
 
 
 def encode_head(scheduler_identifier: str, segment: int, created: datetime) -> bytes:
-    stamp = created.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    stamp = utc_text(created.astimezone(UTC))
     line = f"cronpoll-journal {VERSION} {scheduler_identifier} {segment:010d} {stamp}".encode()
     return b"%s %08x\n" % (line, crc32(line))
 
