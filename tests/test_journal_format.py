@@ -239,6 +239,11 @@ ON_PAPER: Final[list[tuple[e.Event, dict[str, Any]]]] = [
         {"taskName": "t", "lastExecutionTime": None, "schedulerIdentifier": "ab12", "reason": "unregistered"},
     ),
     (e.ClockStepped(NOW, -3_600_000.25), {"stepMs": -3_600_000.25}),
+    (e.SuspensionDetected(NOW, 90_000.5), {"suspendedMs": 90_000.5}),
+    (
+        e.TaskSurvivorFound(NOW, "t", "r-1", 4711, "sleep 60", "end"),
+        {"taskName": "t", "runId": "r-1", "pid": 4711, "command": "sleep 60", "plan": "end"},
+    ),
     (e.StoreRecovered(NOW, 5_000), {"degradedMs": 5_000}),
     (e.TaskSuspended(NOW, "t", "command"), {"taskName": "t", "by": "command"}),
     (e.TaskResumed(NOW, "t", "file"), {"taskName": "t", "by": "file"}),

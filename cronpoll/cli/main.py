@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "simulate": "cronpoll.cli.ahead:simulate",
     "history": "cronpoll.cli.past:history",
     "why": "cronpoll.cli.past:why",
+    "audit": "cronpoll.cli.auditing:audit",
     "journal": "cronpoll.cli.journal:journal",
 }
 

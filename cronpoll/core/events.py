@@ -40,6 +40,7 @@ class InstanceStarted(Event, frozen=True):
     scheduler_identifier: str
     instance_id: str
     host_zone: str
+    max_concurrent: int | None = None
 
 
 class SchedulerInitializationStarted(Event, frozen=True):
@@ -80,6 +81,7 @@ class SchedulerStopped(Event, frozen=True):
     """Orderly stop: nothing runs any more, nothing will be recorded by this instance."""
 
     journaled = True
+    requested_at: Instant | None = None
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -286,6 +288,7 @@ class TaskSurvivorFound(Event, frozen=True, gc=False):
     """A process of a run that died with an earlier daemon is still alive. Nothing of its task starts before it is gone."""
 
     level = WARNING
+    journaled = True
     task_name: str
     run_id: str
     pid: int
@@ -392,9 +395,10 @@ class ClockStepped(Event, frozen=True):
 
 
 class SuspensionDetected(Event, frozen=True):
-    """The process was not running for a while: the machine slept, the process was stopped, or a callback blocked the loop."""
+    """Nothing was looked at for a while: the machine slept, the process was stopped, or a callback or the disk held it up."""
 
     level = WARNING
+    journaled = True
     suspended_ms: float
 
 

@@ -135,6 +135,7 @@ class Engine:
         self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
 
         self._stop_requested = False
+        self._halted_at: datetime | None = None
         self._may_end = False
         self._stop_timeout: float | None = None
         self._stop_deadline: float | None = None
@@ -156,19 +157,21 @@ class Engine:
             raise ScheduleTaskError(registrations[0].name, registrations[0].cron, error) from error
         try:
             self._began = now
-            self._last_wall, self._last_elapsed = now, self._clock.monotonic()
+            self._last_wall, self._last_look = now, self._clock.monotonic()
+            self._reference = now, self._last_look
             self._next_poll = floor_minute(now) + MINUTE
-            self._wait_until: float | None = None
+            self._planned_pause = 0.0
             identifier, zone = self.book.scheduler_identifier, self._roster.zones.host.key
             for found in findings:  # told also if nothing can be written: it was done
                 self._emit(found)
-            started = e.InstanceStarted(now, identifier, self._instance, zone)
+            started = e.InstanceStarted(now, identifier, self._instance, zone, self._max_concurrent)
             outcome = await self._take_over(registrations, [started, *findings], after_restart=True)
         except BaseException:
             await self._ledger.close()
             raise
         if self._survivors is not None:
             self._survivors.begin(self.book)
+        self._last_look = self._clock.monotonic()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         return outcome
 
@@ -208,6 +211,8 @@ class Engine:
         """
         if not (self._stop_requested and self._stop_timeout == 0):  # what a second signal has cut is not given back
             self._stop_timeout = timeout
+        if not self._stop_requested:
+            self._halted_at = self._clock.wall()
         self._stop_requested = True
         if timeout == 0 and not self._cutting:
             self._stop_deadline = None
@@ -262,10 +267,10 @@ class Engine:
         try:
             while not self._over():
                 await self._cycle()
+                self._planned_pause = 0.0
                 if not (self._work_left() or self._over()):
-                    seconds = self._pause()
-                    self._wait_until = self._clock.monotonic() + seconds
-                    await self._clock.wait(seconds, self._waker)
+                    self._planned_pause = self._pause()
+                    await self._clock.wait(self._planned_pause, self._waker)
             await self._finish()
         except BaseException as error:
             if isinstance(error, Exception):
@@ -286,12 +291,19 @@ class Engine:
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         self._level = self._observer.level
-        self._watch_clock(now, elapsed)
         notes, self._notes = self._notes, []
         for note in notes:
             self._ledger.record(note)
         ended, self._ended = self._ended, []
+        behind: list[Run] = []
+        if abs(self._drift(now, elapsed)) > STEP_SECONDS:
+            # In the order of time: a run that ended before the clock was set counts its retry from an instant before that.
+            behind = [run for run in ended if abs(self._drift(run.ended_at or now, run.ended_elapsed)) > STEP_SECONDS]
+            ended = [run for run in ended if run not in behind]
         for run in ended:
+            self._record_end(run)
+        self._watch_clock(now, elapsed)
+        for run in behind:
             self._record_end(run)
         while self._changes:
             await self._answer_change(self._changes.pop(0))
@@ -329,18 +341,21 @@ class Engine:
                 pause = min(pause, instant - elapsed)
         return max(pause, 0.0)
 
+    def _drift(self, wall: datetime, elapsed: float) -> float:
+        """Seconds by which the wall clock has moved against elapsed time since that was last recorded."""
+        return (wall - self._reference[0]).total_seconds() - (elapsed - self._reference[1])
+
     def _watch_clock(self, now: datetime, elapsed: float) -> None:
-        passed = elapsed - self._last_elapsed
-        step = (now - self._last_wall).total_seconds() - passed
+        late = elapsed - self._last_look - self._planned_pause
         if now < self._last_wall:
             self._agenda.replace_all(now)  # however small the step: instants passed once may lie ahead again
-        late = 0.0 if self._wait_until is None else elapsed - self._wait_until
-        self._wait_until = None
-        self._last_wall, self._last_elapsed = now, elapsed
+        self._last_wall, self._last_look = now, elapsed
         if late > STEP_SECONDS:
-            self._emit(e.SuspensionDetected(now, round(late * 1_000, 3)))
+            self._ledger.record(e.SuspensionDetected(now, round(late * 1_000, 3)))
+        step = self._drift(now, elapsed)
         if abs(step) <= STEP_SECONDS:
             return
+        self._reference = now, elapsed
         self._ledger.record(e.ClockStepped(now, round(step * 1_000, 3)))
         self._agenda.replace_all(now)
         self._next_poll = floor_minute(now) + MINUTE if step < 0 else self._next_poll
@@ -806,10 +821,11 @@ class Engine:
     async def _finish(self) -> None:
         self._refuse_requests(None)
         now = self._clock.wall()
+        self._watch_clock(now, self._clock.monotonic())  # or the last record would be of a time that nothing explains
         if self._polling == "active":
             self._polling = machine.step(machine.POLLING, self._polling, "stop requested")
             self._emit(e.PollingStopRequested(now))
-        stopped = e.SchedulerStopped(now)
+        stopped = e.SchedulerStopped(now, self._halted_at)
         try:
             await self._ledger.commit([stopped])
         except StoreWriteError as error:

@@ -68,7 +68,7 @@ _events: Final = msgspec.json.Decoder(Union[JOURNALED])  # noqa: UP007  a union 
 _states: Final = msgspec.json.Decoder(TaskState)
 
 
-_UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder can answer to bytes that are not what they should be (a ValidationError is a DecodeError)."""
 
 
@@ -211,7 +211,7 @@ def decode_events(payload: bytes | memoryview) -> Iterator[e.Event | tuple[bytes
     """The events of a payload. A line that cannot be one comes as its bytes and the error that says why."""
     try:
         events = _events.decode_lines(payload)
-    except _UNDECODABLE:  # at least one line is bad; find out which and why, one by one
+    except UNDECODABLE:  # at least one line is bad; find out which and why, one by one
         pass
     else:
         yield from events
@@ -227,8 +227,13 @@ def decode_event(line: bytes) -> e.Event:
     """One event, or the typed error that says what is wrong with the line."""
     try:
         return _events.decode(line)  # type: ignore[no-any-return]
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise _diagnosis(line, error) from error
+
+
+def any_event() -> msgspec.json.Decoder[Any]:
+    """A decoder for whatever a log can hold, which is more than a journal does."""
+    return msgspec.json.Decoder(Union[tuple(e.CATALOGUE.values())])  # noqa: UP007
 
 
 def decode_snapshot(
@@ -238,7 +243,7 @@ def decode_snapshot(
     lines = _lines(payload)
     try:
         head = _snapshot_head.decode(lines[0] if lines else b"")
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise TaskInvalidStructureError(None, f"the snapshot in {where} has no valid first line: {error}") from error
     if len(lines) - 1 != head.tasks:
         raise TaskListMismatchError(head.tasks, len(lines) - 1, where)
@@ -246,7 +251,7 @@ def decode_snapshot(
     for line in lines[1:]:
         try:
             tasks.append(_states.decode(line))
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             tasks.append((line, _diagnosis(line, error, TaskState)))
     return head, tasks
 
@@ -259,11 +264,11 @@ def name_in(line: bytes) -> str | None:
     """The task that a line speaks of, as far as it can be made out."""
     try:
         raw = msgspec.json.decode(line)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         found = re.search(rb'"taskName":("(?:[^"\\]|\\.){0,4000}")', line)
         try:
             raw = {"taskName": msgspec.json.decode(found[1])} if found else None
-        except _UNDECODABLE:
+        except UNDECODABLE:
             return None
     name = raw.get("taskName") if isinstance(raw, dict) else None
     return name if isinstance(name, str) else None
@@ -276,7 +281,7 @@ def _diagnosis(line: bytes, error: Exception, kind: Any = None) -> TaskTryDeseri
     """The error of the taxonomy for a line that is not what it should be."""
     try:
         raw = msgspec.json.decode(line)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return TaskInvalidStructureError(abbreviate(line.decode(errors="replace")), f"not JSON ({error})")
     if not isinstance(raw, dict):
         return TaskInvalidStructureError(abbreviate(str(raw)), "not an object")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -190,23 +190,56 @@ def read_history(directory: str, now: datetime) -> Iterator[Book | e.Event]:
         segment = parse(data, file, int(name[:10]))
         following = begins[index + 1] if index + 1 < len(names) else None
         frames = [frame for frame in segment.frames if following is None or frame.sequence < following]
-        view = memoryview(data)
-        recorded = {
-            kind: [
-                event
-                for frame in frames
-                if frame.kind == kind
-                for event in codec.decode_events(view[frame.payload_start : frame.end])
-                if not isinstance(event, tuple)
-            ]
-            for kind in ("H", "E")
-        }
-        yield from recorded["H"]
+        yield from _recorded(data, frames, "H")
         if frames and frames[0].sequence != expected:
-            alone = segment._replace(frames=segment.frames[:1])
-            yield fold(data, alone, file, now, lambda *_: None)[0]
-        yield from recorded["E"]
+            yield _snapshot(data, segment, file, now)
+        yield from _recorded(data, frames, "E")
         expected = frames[-1].sequence + 1 if frames else None
+
+
+def _recorded(data: bytes, frames: list[codec.Frame], kind: str) -> Iterator[e.Event]:
+    view = memoryview(data)
+    for frame in frames:
+        if frame.kind == kind:
+            for event in codec.decode_events(view[frame.payload_start : frame.end]):
+                if not isinstance(event, tuple):
+                    yield event
+
+
+def _snapshot(data: bytes, segment: Segment, file: str, now: datetime) -> Book:
+    return fold(data, segment._replace(frames=segment.frames[:1]), file, now, lambda *_: None)[0]
+
+
+def read_segment(file: str, now: datetime) -> Iterator[Book | e.Event]:
+    """What one segment records: the state with which it begins, and the events from there on."""
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read()
+    except OSError as error:
+        raise StateDirectoryError(file, error) from error
+    name = os.path.basename(file)
+    head = codec.read_head(data)
+    number = int(name[:10]) if SEGMENT.fullmatch(name) or head is None else head.segment
+    segment = parse(data, file, number)
+    yield _snapshot(data, segment, file, now)
+    yield from _recorded(data, segment.frames, "E")
+
+
+class Unread:
+    """Counts the lines of a log that are no events."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+
+
+def read_lines(lines: Iterable[bytes], unread: Unread) -> Iterator[e.Event]:
+    """The events of a log in JSON, one object per line. What is no event, of this version, is counted and passed over."""
+    decoder = codec.any_event()
+    for line in lines:
+        try:
+            yield decoder.decode(line)
+        except codec.UNDECODABLE:
+            unread.lines += bool(line.strip()) and b'"LogMessage"' not in line
 
 
 def _first_sequence(file: str) -> int | None:

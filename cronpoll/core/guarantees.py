@@ -1,0 +1,1030 @@
+"""The judge: reads what was recorded, event by event, and says which promises were kept. Trusts nothing it can compute.
+
+It imports the model and the events only, never the code that decides (`owed`, `machine`, `cron`, `zones`, `windows`): a
+judge that shares the code shares its bugs. Due instants and retry instants are computed a second time (`ticks`), and at equal
+time they come before what is done about them.
+
+A record is read once, forwards, and per task a bounded handful of facts is remembered, so a journal of any size can be
+judged. What cannot be decided is not called kept: an obligation still open at the end is *inconclusive*, and a promise that
+was never put to the test had *no occasion*.
+
+Times are those of the recorded clock. Where the record says that the clock was set, the machine slept or the disk failed,
+the bounds of what has to happen soon begin anew; a clock may have been off by as much as is not recorded (`UNRECORDED`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple
+
+from cronpoll.core import events as e
+from cronpoll.core import promises as p
+from cronpoll.core.model import (
+    MICROSECOND,
+    MILLISECOND,
+    MINUTE,
+    NAME_LIMIT,
+    QUARANTINE_DEATHS,
+    QUARANTINE_LONGEST,
+    QUARANTINE_SHORTEST,
+    SECOND,
+    WRONG_CLOCK,
+    Book,
+    OpenRun,
+    TaskConfig,
+    TaskState,
+)
+from cronpoll.core.promises import GUARANTEES, Guarantee
+from cronpoll.core.ticks import AnyTicks, Chosen, NotCronError, ZoneNamed, retry_after, ticks_of
+
+BOUND: Final = timedelta(minutes=1)
+"""How soon what is owed has to be started, for each ten thousand tasks that are registered."""
+UNRECORDED: Final = timedelta(seconds=5, milliseconds=100)
+"""Steps of the clock up to five seconds are not recorded, so elapsed time is known to that."""
+MISSED_COUNT: Final = 100
+"""Missed instants are counted up to here."""
+_LONG_AGO: Final = datetime(1900, 1, 1, tzinfo=UTC)
+_REMEMBERED: Final = timedelta(days=15)
+"""Periods of windows are remembered for longer than two of the longest windows."""
+_TOLD: Final = 1_000
+"""Violations that are kept with their events; all are counted."""
+
+
+class Violation(NamedTuple):
+    """A promise that was broken: whose, when, how, and the events that show it."""
+
+    guarantee: Guarantee
+    task: str | None
+    at: datetime
+    text: str
+    events: tuple[e.Event, ...]
+
+
+class Obligation(NamedTuple):
+    """Something that had to happen and had not yet, and could still happen in time, when the record ended."""
+
+    guarantee: Guarantee
+    task: str | None
+    since: datetime
+    text: str
+
+
+class Verdict(NamedTuple):
+    """What can be said of one promise."""
+
+    guarantee: Guarantee
+    verdict: Literal["kept", "violated", "inconclusive", "no occasion"]
+    occasions: int
+    violations: int
+    open: int
+
+
+class Report(NamedTuple):
+    """The whole judgement. `notes`: what could not be judged, and why."""
+
+    verdicts: list[Verdict]
+    violations: list[Violation]
+    open: list[Obligation]
+    notes: list[str]
+    events: int
+    tasks: int
+    first: datetime | None
+    last: datetime | None
+
+    @property
+    def clean(self) -> bool:
+        return not any(verdict.violations for verdict in self.verdicts)
+
+
+class _Run(NamedTuple):
+    """A run that is open."""
+
+    started: datetime
+    period: datetime | None
+    manual: bool
+    instance: str
+    event: e.TaskRunStarted | None
+
+
+class _Task:
+    """What the judge remembers of one name."""
+
+    __slots__ = (
+        "attempt",
+        "config",
+        "deaths",
+        "detached",
+        "executed",
+        "free",
+        "handled",
+        "interrupted",
+        "last",
+        "last_end",
+        "last_start",
+        "name",
+        "newest",
+        "nominal",
+        "owed_at",
+        "owed_nominal",
+        "period",
+        "quarantine",
+        "ran_before",
+        "registered",
+        "retry",
+        "runs",
+        "served",
+        "settled",
+        "standing",
+        "succeeded",
+        "suspended",
+        "ticks",
+    )
+
+    def __init__(self, name: str, config: TaskConfig, at: datetime, ticks: AnyTicks | None) -> None:
+        self.name = name
+        self.config = config
+        self.ticks = ticks
+        self.registered = True
+        self.settled = opening(config, at)
+        self.served: datetime | None = None
+        self.runs: dict[str, _Run] = {}
+        self.detached: set[str] = set()
+        self.newest: str | None = None
+        self.period: datetime | None = None
+        self.nominal: datetime | None = None
+        self.attempt = 0
+        self.retry: timedelta | None = None  # since 1900, on the recorded clock without its steps
+        self.owed_at: datetime | None = None
+        self.owed_nominal: datetime | None = None
+        self.interrupted: datetime | None = None
+        self.suspended = False
+        self.deaths = 0
+        self.quarantine: timedelta | None = None
+        self.executed: dict[datetime, e.Event | None] = {}
+        self.handled: frozenset[datetime] = frozenset()
+        self.succeeded: deque[datetime] = deque(maxlen=8)
+        self.standing: str | None = None
+        self.last_start: datetime | None = None
+        self.last_end: datetime | None = None
+        self.ran_before = False
+        self.free = at
+        self.last: e.Event | None = None
+
+    @property
+    def asleep(self) -> bool:
+        return self.suspended or self.config.options.suspend
+
+
+def opening(config: TaskConfig, at: datetime) -> datetime:
+    """Up to where due instants are settled when a schedule is registered: its own minute is still open, but for windows."""
+    if config.options.spread is not None:
+        return at
+    return at.replace(second=0, microsecond=0) - MICROSECOND
+
+
+class Audit:
+    """Reads a record. `zone_named`: the zones of the machine that wrote it; a `LookupError` for one that is not known.
+
+    `durable`: the record is a journal, so what it does not hold did not happen. A log can name ends that were lost with
+    the process.
+    """
+
+    def __init__(self, zone_named: ZoneNamed, *, durable: bool = True) -> None:
+        self._zone_named = zone_named
+        self._durable = durable
+        self._judges = self._by_kind()
+        self._tasks: dict[str, _Task] = {}
+        self._registered = 0
+        self._occasions: Counter[Guarantee] = Counter()
+        self._broken: Counter[Guarantee] = Counter()
+        self._violations: list[Violation] = []
+        self._notes: dict[str, None] = {}
+        self._events = 0
+        self._first: datetime | None = None
+        self._last: datetime | None = None
+        self._instance = ""
+        self._state: Literal["unknown", "running", "stopped"] = "unknown"
+        self._began_blind = False
+        self._free = _LONG_AGO
+        self._active = _LONG_AGO
+        self._set_by = timedelta(0)
+        self._open = 0
+        self._bound: int | None = None
+        self._degraded = False
+        self._held: set[str] = set()
+        self._last_end = _LONG_AGO
+        self._stop_requested: datetime | None = None
+        self._initializing: e.Event | None = None
+
+    # -- reading ---------------------------------------------------------------------------------------------------------
+
+    def see(self, item: Book | e.Event) -> None:
+        """Take the next item of the record in: an event, or the state where the record begins or events are missing."""
+        if isinstance(item, Book):
+            self._begin(item)
+            return
+        self._events += 1
+        self._last = item.at
+        if self._first is None:
+            self._first = self._free = self._active = item.at
+        judge = self._judges.get(type(item))
+        if judge is not None:
+            judge(item)
+
+    def _by_kind(self) -> dict[type[e.Event], Callable[[Any], None]]:
+        """Who judges what."""
+        return {
+            e.InstanceStarted: self._instance_started,
+            e.SchedulerStopRequested: self._stop_is_requested,
+            e.SchedulerStopped: self._stopped,
+            e.SchedulerInitializationStarted: self._initialize_begins,
+            e.SchedulerReinitializationStarted: self._initialize_begins,
+            e.SchedulerInitializationCompleted: self._initialize_ends,
+            e.SchedulerInitializationFailed: self._initialize_ends,
+            e.SchedulerReinitializationCompleted: self._initialize_ends,
+            e.TaskRunStarted: self._started,
+            e.TaskRunCompleted: self._completed,
+            e.TaskRunFailed: self._failed,
+            e.TaskRunReplaced: self._replaced,
+            e.TaskRunInterrupted: self._interrupted,
+            e.TaskRetryPreempted: self._preempted,
+            e.TaskMissed: self._missed,
+            e.TaskSkipped: self._skipped,
+            e.TaskUnschedulable: self._unschedulable,
+            e.TaskAttemptDropped: self._dropped,
+            e.TaskQuarantined: self._quarantined,
+            e.TaskBaseReset: self._base_reset,
+            e.TaskSuspended: self._suspended,
+            e.TaskResumed: self._resumed,
+            e.TaskAdded: self._added,
+            e.TaskOverridden: self._overridden,
+            e.TaskOrphaned: self._orphaned,
+            e.TaskSurvivorFound: self._survivor_found,
+            e.TaskSurvivorsGone: self._survivors_gone,
+            e.ClockStepped: self._clock_stepped,
+            e.SuspensionDetected: self._slept,
+            e.StoreRecovered: self._slept,
+            e.StoreDegraded: self._degrades,
+            e.TaskRecordSetAside: self._set_aside,
+        }
+
+    def see_all(self, record: Iterable[Book | e.Event]) -> Audit:
+        for item in record:
+            self.see(item)
+        return self
+
+    def report(self) -> Report:
+        """The judgement over what was read so far."""
+        open_ones = self._still_open()
+        opened = Counter(obligation.guarantee for obligation in open_ones)
+        verdicts = []
+        for guarantee in GUARANTEES:
+            broken, occasions, still = self._broken[guarantee], self._occasions[guarantee], opened[guarantee]
+            verdict: Literal["kept", "violated", "inconclusive", "no occasion"] = "kept" if occasions else "no occasion"
+            if broken:
+                verdict = "violated"
+            elif still:
+                verdict = "inconclusive"
+            verdicts.append(Verdict(guarantee, verdict, occasions, broken, still))
+        return Report(
+            verdicts,
+            self._violations,
+            open_ones,
+            list(self._notes),
+            self._events,
+            len(self._tasks),
+            self._first,
+            self._last,
+        )
+
+    def _begin(self, book: Book) -> None:
+        """The record begins here, or events before are missing: what the state says is believed."""
+        if self._events:
+            self._notes["events are missing from the record; what happened in between is not judged"] = None
+        elif book.tasks:
+            self._notes["the record begins with a state; what was before it is not judged"] = None
+        self._tasks = {name: self._from_state(state) for name, state in book.tasks.items()}
+        self._registered = sum(task.registered for task in self._tasks.values())
+        self._open = sum(len(task.runs) for task in self._tasks.values())
+        self._instance = book.instance_id
+        self._state = "running" if book.instance_open else "stopped"
+        self._bound = None
+        self._held.clear()
+
+    def _from_state(self, state: TaskState) -> _Task:
+        task = _Task(state.task_name, state.config, state.registered_at, self._ticks(state.task_name, state.config))
+        task.registered = state.registered
+        task.settled, task.served = state.base, state.served_until
+        task.runs = {run.run_id: self._run_of(run, state) for run in state.runs}
+        task.detached = {run.run_id for run in state.runs if run.detached}
+        task.newest, task.period, task.nominal = state.newest_run, state.period, state.nominal
+        task.attempt, task.deaths = state.attempt, state.deaths
+        task.retry = None if state.retry_at is None else self._unset(state.retry_at)
+        task.quarantine = None if state.quarantined_until is None else self._unset(state.quarantined_until)
+        task.owed_at = state.owed_at
+        task.interrupted = _LONG_AGO if state.interrupted else None
+        task.suspended = state.suspended
+        task.handled = frozenset(state.handled)
+        task.last_start, task.last_end = state.last_start, state.last_end
+        task.ran_before = state.last_attempt_at is not None
+        return task
+
+    def _run_of(self, run: OpenRun, state: TaskState) -> _Run:
+        period = state.period if run.run_id == state.newest_run else None
+        return _Run(run.started_at, period, run.manual, run.run_id.rpartition("-")[0], None)
+
+    def _ticks(self, name: str, config: TaskConfig) -> AnyTicks | None:
+        try:
+            return ticks_of(name, config, self._zone_named)
+        except LookupError:
+            self._notes[f"the zone {config.zone} is not known here; due times in it are not judged"] = None
+        except NotCronError:
+            pass  # said where it is registered
+        return None
+
+    def _unset(self, at: datetime) -> timedelta:
+        """A recorded time as a distance on the clock as if it had never been set."""
+        return at - _LONG_AGO - self._set_by
+
+    # -- judging ---------------------------------------------------------------------------------------------------------
+
+    def _check(self, kept: bool, guarantee: Guarantee, task: _Task | None, event: e.Event, text: str) -> bool:
+        self._occasions[guarantee] += 1
+        if not kept:
+            self._violated(guarantee, task, event, text)
+        return kept
+
+    def _violated(self, guarantee: Guarantee, task: _Task | None, event: e.Event, text: str) -> None:
+        self._broken[guarantee] += 1
+        if len(self._violations) < _TOLD:
+            name = task.name if task is not None else getattr(event, "task_name", None)
+            before = () if task is None or task.last is None else (task.last,)
+            self._violations.append(Violation(guarantee, name, event.at, text, (*before, event)))
+
+    def _known(self, event: Any) -> _Task | None:
+        task = self._tasks.get(event.task_name)
+        if task is None and not self._began_blind:
+            self._violated(p.START_OWED, None, event, "of a task that was never registered")
+        return task
+
+    # Starts.
+
+    def _started(self, event: e.TaskRunStarted) -> None:
+        now, run_id = event.actual_time, event.run_id
+        manual = event.trigger == "manual"
+        self._active = now
+        task = self._known(event)
+        if task is None:
+            return
+        occasions = self._occasions
+        occasions[p.QUIET_AFTER_STOP] += 1
+        if self._state == "stopped":
+            self._violated(p.QUIET_AFTER_STOP, task, event, "started after the scheduler had stopped")
+        occasions[p.QUIET_AFTER_CRASH] += 1
+        if run_id.rpartition("-")[0] != self._instance:
+            self._violated(p.QUIET_AFTER_CRASH, task, event, "started by another instance than the one that is alive")
+        occasions[p.NO_OVERLAP] += 1
+        if task.runs and (manual or task.config.options.concurrency != "allow"):
+            others = ", ".join(task.runs)
+            self._violated(p.NO_OVERLAP, task, event, f"started while {others} was still running")
+        if not manual:
+            self._started_by_rule(task, event, now)
+        task.runs[run_id] = _Run(now, None if manual else event.scheduled_time, manual, self._instance, event)
+        task.ran_before = True
+        task.last = event
+        self._open += 1
+
+    def _started_by_rule(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
+        occasions, options = self._occasions, task.config.options
+        trigger, scheduled = event.trigger, event.scheduled_time
+        occasions[p.START_OWED] += 1
+        if not task.registered:
+            self._violated(p.START_OWED, task, event, "started although the task is not registered")
+        occasions[p.SUSPENSION] += 1
+        if task.asleep:
+            self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
+        if task.quarantine is not None or task.deaths >= QUARANTINE_DEATHS:
+            early = task.quarantine is None or self._unset(now) < task.quarantine - UNRECORDED
+            self._check(not early, p.QUARANTINE, task, event, "started while the task was to be held back")
+        if self._bound is not None:
+            full = self._open >= self._bound
+            self._check(
+                not full, p.SLOTS, task, event, f"started beside {self._open} others; {self._bound} are allowed"
+            )
+        if options.deadline_ms is not None:
+            self._check(
+                not too_late(task.config, scheduled, now), p.DEADLINE, task, event, "started after its deadline"
+            )
+        is_retry = trigger == "retry"
+        if event.is_retry != is_retry:
+            self._violated(p.START_OWED, task, event, f"said to be a retry, and started for another reason: {trigger}")
+        if trigger in ("due", "boot"):
+            self._started_for_due(task, event, now)
+        elif trigger == "owed":
+            if scheduled != task.owed_at:
+                self._violated(p.START_OWED, task, event, "nothing was owed under an earlier schedule")
+            self._in_time(task, event, now, p.OWED_STARTED, task.free, "what an earlier schedule owed")
+            self._executed(task, task.owed_nominal, event)
+        elif trigger == "interrupted":
+            if task.interrupted is None or scheduled != task.period:
+                self._violated(p.START_OWED, task, event, "no run of this period was interrupted")
+            since = task.interrupted or now
+            self._in_time(task, event, now, p.INTERRUPTED_RESTARTED, since, "the interrupted run")
+        else:
+            self._started_as_retry(task, event, now)
+        task.attempt = task.attempt + 1 if is_retry else 1
+        if options.max_attempts is not None and is_retry:
+            kept = task.attempt <= options.max_attempts
+            self._check(kept, p.RETRY_RULE, task, event, f"attempt {task.attempt} of {options.max_attempts}")
+        served = max(now, scheduled)
+        task.served = served if task.served is None else max(task.served, served)
+        task.settled = max(task.settled, served)
+        task.newest, task.period = event.run_id, scheduled
+        task.retry = task.owed_at = task.owed_nominal = task.interrupted = task.quarantine = None
+        task.last_start = now
+        if task.standing is not None and task.standing != event.run_id:
+            self._violated(
+                p.ACCOUNTED, task, event, f"run {task.standing} was to stand for missed minutes, and never began"
+            )
+        task.standing = None
+
+    def _started_for_due(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
+        scheduled, ticks, occasions = event.scheduled_time, task.ticks, self._occasions
+        occasions[p.ONE_EXECUTION] += 1
+        if scheduled <= task.settled:
+            if task.served is not None and scheduled <= task.served:
+                self._violated(p.ONE_EXECUTION, task, event, f"started for {_text(scheduled)} a second time")
+            else:
+                self._violated(p.PERMANENT, task, event, f"{_text(scheduled)} had been settled without a start")
+        if ticks is None:
+            return
+        occasions[p.PERMANENT] += 1
+        if isinstance(ticks, Chosen):
+            self._started_in_window(task, ticks, event, now)
+            return
+        if event.nominal_time is not None:
+            self._violated(p.START_OWED, task, event, "has a period, and the task has no windows")
+        latest = ticks.latest(now)
+        if latest != scheduled:
+            if scheduled > now or ticks.latest(scheduled) != scheduled:
+                self._violated(p.START_OWED, task, event, f"{_text(scheduled)} is not due")
+            else:
+                self._violated(p.NO_BURST, task, event, f"{_text(latest)} was due, too, and is later")
+        occasions[p.NO_BURST] += 1
+        first = ticks.after(task.settled)
+        self._first_unsettled(task, event, first, now)
+
+    def _first_unsettled(self, task: _Task, event: e.TaskRunStarted, first: datetime | None, now: datetime) -> None:
+        self._occasions[p.ACCOUNTED] += 1
+        if first is not None and first < event.scheduled_time:
+            self._violated(
+                p.ACCOUNTED, task, event, f"{_text(first)} was due before, and nothing says what became of it"
+            )
+        self._in_time(task, event, now, p.OWED_STARTED, event.scheduled_time, "the due minute")
+
+    def _started_in_window(self, task: _Task, ticks: Chosen, event: e.TaskRunStarted, now: datetime) -> None:
+        scheduled, nominal = event.scheduled_time, event.nominal_time
+        if not self._check(nominal is not None, p.IN_WINDOW, task, event, "has no period") or nominal is None:
+            return
+        if ticks.nominals.latest(nominal) != nominal:
+            self._violated(p.START_OWED, task, event, f"there is no period {_text(nominal)}")
+        begin, end = ticks.window(nominal)
+        inside = begin <= scheduled <= end and ticks.allowed(scheduled)
+        self._check(inside, p.IN_WINDOW, task, event, f"{_text(scheduled)} is not an allowed time in its window")
+        slack = timedelta(0) if ticks.exact else SECOND
+        chosen = ticks.chosen(nominal)
+        same = chosen is not None and abs(chosen - scheduled) <= slack
+        if same or ticks.exact or self._unconstrained(task):
+            self._check(same, p.DETERMINISTIC, task, event, f"the time for this period is {_text(chosen)}")
+        if scheduled > now:
+            self._violated(p.START_OWED, task, event, f"{_text(scheduled)} had not come yet")
+        if nominal in task.executed:
+            self._violated(p.ONE_EXECUTION, task, event, f"the period {_text(nominal)} was executed before")
+        self._executed(task, nominal, event)
+        if ticks.exact:
+            latest = ticks.latest(now)
+            self._check(latest == scheduled, p.NO_BURST, task, event, f"{_text(latest)} was chosen, too, and is later")
+            self._first_unsettled(task, event, ticks.after(task.settled), now)
+        else:
+            self._in_time(task, event, now, p.OWED_STARTED, scheduled, "the period")
+
+    def _unconstrained(self, task: _Task) -> bool:
+        spread = task.config.options.spread
+        return spread is None or (spread.only is None and spread.avoid is None)
+
+    def _executed(self, task: _Task, nominal: datetime | None, event: e.TaskRunStarted) -> None:
+        if nominal is None:
+            return
+        task.executed[nominal] = None
+        if len(task.executed) > 64:
+            long_ago = event.at - _REMEMBERED
+            task.executed = {period: None for period in task.executed if period > long_ago}
+
+    def _started_as_retry(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
+        if task.retry is None or event.scheduled_time != task.period:
+            self._violated(p.START_OWED, task, event, "no failed run of this period awaits a retry")
+            return
+        early = self._unset(now) < task.retry - UNRECORDED
+        due = _LONG_AGO + task.retry + self._set_by
+        self._check(not early, p.RETRY_RULE, task, event, f"started before its time, {_text(due)}")
+        self._in_time(task, event, now, p.OWED_STARTED, due, "the retry")
+
+    # What has to happen soon.
+
+    def _in_time(
+        self, task: _Task, event: e.Event, now: datetime, guarantee: Guarantee, since: datetime, what: str
+    ) -> None:
+        """Check that something happens within the bound since it could have."""
+        could = self._could(task, now, since)
+        self._occasions[guarantee] += 1
+        if now - could > self._patience() + UNRECORDED:
+            self._violated(guarantee, task, event, f"{what} was to be seen to from {_text(could)} on, and was not")
+
+    def _could(self, task: _Task, now: datetime, since: datetime) -> datetime:
+        """The moment from which on nothing recorded stood in the way. What lies ahead is from before a clock was set back."""
+        return max(
+            moment for moment in (since, task.free, self._free, _LONG_AGO) if moment <= now or moment is _LONG_AGO
+        )
+
+    def _patience(self) -> timedelta:
+        return BOUND * max(1.0, self._registered / 10_000)
+
+    def _owes(self, task: _Task, now: datetime) -> tuple[Guarantee, datetime, str] | None:
+        """What a task owes at a time, and since when, if nothing stands in its way. None also if something does."""
+        if not task.registered or task.asleep or self._degraded or task.name in self._held:
+            return None
+        if task.runs and task.config.options.concurrency != "allow":
+            return None
+        if self._bound is not None and self._open >= self._bound:
+            return None
+        if task.quarantine is not None and self._unset(now) < task.quarantine:
+            return None
+        if task.interrupted is not None and not task.runs:
+            return p.INTERRUPTED_RESTARTED, task.interrupted, "the interrupted run"
+        slack = timedelta(0) if task.ticks is None or task.ticks.exact else SECOND
+        first = None if task.ticks is None else task.ticks.after(task.settled + slack)
+        if first is not None and first <= now - slack:
+            return p.OWED_STARTED, first, f"the due instant {_text(first)}"
+        if task.owed_at is not None and not task.runs:
+            return p.OWED_STARTED, task.owed_at, "what an earlier schedule owed"
+        if task.retry is not None and self._unset(now) >= task.retry and not task.runs:
+            return p.OWED_STARTED, _LONG_AGO + task.retry + self._set_by, "the retry"
+        return None
+
+    def _nothing_overdue(self, task: _Task, event: e.Event, now: datetime) -> None:
+        """Judge what a task owes at `now`, a moment at which the scheduler is known to have been active."""
+        if task.free > now or self._free > now:
+            return  # something stood in its way until later, or the clock was set back since
+        owes = self._owes(task, now)
+        if owes is not None:
+            guarantee, since, what = owes
+            self._in_time(task, event, now, guarantee, since, what)
+
+    def _still_open(self) -> list[Obligation]:
+        """What is owed at the end. If it was overdue by the last sign of life, that is a violation and not open."""
+        found: list[Obligation] = []
+        if self._state == "running" and self._stop_requested is None:
+            sign = e.Event(self._active)
+            for task in self._tasks.values():
+                owes = self._owes(task, max(self._active, self._last or self._active))
+                if owes is None:
+                    continue
+                guarantee, since, what = owes
+                if self._active - self._could(task, self._active, since) > self._patience() + UNRECORDED:
+                    self._violated(guarantee, task, task.last or sign, f"{what} was never seen to")
+                else:
+                    found.append(Obligation(guarantee, task.name, since, what))
+        if self._initializing is not None:
+            found.append(Obligation(p.INIT_ENDS, None, self._initializing.at, "an initialize"))
+        if self._stop_requested is not None:
+            found.append(Obligation(p.STOP_ENDS, None, self._stop_requested, "a stop"))
+        return found
+
+    # Ends.
+
+    def _ended(self, event: Any) -> _Run | None:
+        """What every end has to satisfy. The run, if there is one."""
+        self._last_end = event.at
+        task = self._tasks.get(event.task_name)
+        if task is None:
+            if not self._began_blind:
+                self._violated(p.ENDS_FOLLOW_STARTS, None, event, "of a task that was never registered")
+            return None
+        run = task.runs.pop(event.run_id, None)
+        self._occasions[p.ENDS_FOLLOW_STARTS] += 1
+        if run is None:
+            if not self._began_blind:
+                self._violated(p.ENDS_FOLLOW_STARTS, task, event, f"ends run {event.run_id}, which is not open")
+            return None
+        self._occasions[p.QUIET_AFTER_STOP] += 1
+        if self._state == "stopped":
+            self._violated(p.QUIET_AFTER_STOP, task, event, "ended after the scheduler had stopped")
+        if run.instance != self._instance and not isinstance(event, e.TaskRunInterrupted):
+            self._violated(p.QUIET_AFTER_CRASH, task, event, "ends a run that had died with an earlier instance")
+        self._closed(task, 1, event.at)
+        task.last_end = event.at
+        task.last = event
+        return run
+
+    def _closed(self, task: _Task, number: int, at: datetime) -> None:
+        if self._bound is not None and self._open >= self._bound:
+            self._free = at
+        self._open -= number
+        if not task.runs or task.config.options.concurrency != "allow":
+            task.free = at
+
+    def _completed(self, event: e.TaskRunCompleted) -> None:
+        run = self._ended(event)
+        if run is None:
+            return
+        task = self._tasks[event.task_name]
+        task.deaths = 0
+        task.detached.discard(event.run_id)
+        if run.period is not None:
+            again = run.period in task.succeeded
+            self._check(not again, p.ONE_SUCCESS, task, event, f"the period {_text(run.period)} had succeeded before")
+            task.succeeded.append(run.period)
+
+    def _failed(self, event: e.TaskRunFailed) -> None:
+        run = self._ended(event)
+        if run is None:
+            return
+        task = self._tasks[event.task_name]
+        task.deaths = 0
+        expected = None
+        if self._obliges(task, event.run_id, run):
+            expected = retry_after(task.config, task.attempt, run.started, event.at)
+        given = event.next_retry_at
+        same = given == expected or (
+            given is not None and expected is not None and abs(given - expected) <= MILLISECOND
+        )
+        self._check(same, p.RETRY_RULE, task, event, f"its retry is given as {_text(given)}, and is {_text(expected)}")
+        task.detached.discard(event.run_id)
+        if given is not None:
+            task.retry = self._unset(given)
+
+    def _obliges(self, task: _Task, run_id: str, run: _Run) -> bool:
+        return task.registered and run_id == task.newest and not run.manual and run_id not in task.detached
+
+    def _replaced(self, event: e.TaskRunReplaced) -> None:
+        if self._ended(event) is not None:
+            self._tasks[event.task_name].detached.discard(event.run_id)
+
+    def _interrupted(self, event: e.TaskRunInterrupted) -> None:
+        run = self._ended(event)
+        if run is None:
+            return
+        task = self._tasks[event.task_name]
+        if self._obliges(task, event.run_id, run) and task.config.options.interrupted == "restart":
+            task.interrupted = event.at
+        task.detached.discard(event.run_id)
+
+    # Without a start.
+
+    def _missed(self, event: e.TaskMissed) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        now, first, last = event.at, event.first_missed, event.last_missed
+        self._active = now
+        self._settles(task, event, last)
+        ticks = task.ticks
+        if ticks is not None and ticks.exact:
+            expected = ticks.after(task.settled)
+            due = expected == first and first <= last <= now and ticks.latest(last) == last
+            self._check(due, p.ACCOUNTED, task, event, f"the first due instant not settled was {_text(expected)}")
+            if due:
+                counted = _count(ticks, first, last)
+                self._check(counted == event.count, p.ACCOUNTED, task, event, f"{counted} were due, not {event.count}")
+            self._nothing_overdue(task, event, now)
+        if event.run_id is None:
+            self._check(
+                self._may_be_missed(task, last, now), p.FOR_CAUSE, task, event, "nothing allowed to leave it out"
+            )
+        else:
+            task.standing = event.run_id
+            self._occasions[p.FOR_CAUSE] += 1
+        task.settled = max(task.settled, last)
+        task.free = max(task.free, now)
+        task.last = event
+
+    def _may_be_missed(self, task: _Task, due: datetime, now: datetime) -> bool:
+        options = task.config.options
+        if too_late(task.config, due, now):
+            return True
+        if options.catch_up == "once" or now < due + MINUTE:
+            return False
+        return options.catch_up == "never" or not task.ran_before
+
+    def _skipped(self, event: e.TaskSkipped) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        now, due = event.at, event.scheduled_time
+        self._active = now
+        self._settles(task, event, due)
+        ticks = task.ticks
+        if ticks is not None and ticks.exact:
+            self._check(ticks.latest(due) == due, p.ACCOUNTED, task, event, f"{_text(due)} is not due")
+        nominal = event.nominal_time or due
+        during = task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
+        cause = task.config.options.concurrency == "forbid" and (bool(task.runs) or during)
+        cause = cause or nominal in task.handled or nominal in task.executed
+        self._check(cause, p.FOR_CAUSE, task, event, "the task did not run then, or may run beside itself")
+        task.settled = max(task.settled, due)
+        task.last = event
+
+    def _settles(self, task: _Task, event: e.Event, due: datetime) -> None:
+        """What holds for every record that settles something without a start."""
+        self._check(not task.asleep, p.SUSPENSION, task, event, "settled while the task was suspended")
+        kept = due > task.settled
+        self._check(kept, p.PERMANENT, task, event, f"{_text(due)} had been settled before")
+
+    def _unschedulable(self, event: e.TaskUnschedulable) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        self._active = event.at
+        self._check(not task.asleep, p.SUSPENSION, task, event, "settled while the task was suspended")
+        if isinstance(task.ticks, Chosen) and task.ticks.exact:
+            lost = all(task.ticks.chosen(period) is None for period in (event.first_period, event.last_period))
+            closed = event.window_end <= event.at
+            self._check(
+                lost and closed, p.IN_WINDOW, task, event, "there is a time for it, or its window is still open"
+            )
+        task.last = event
+
+    def _dropped(self, event: e.TaskAttemptDropped) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        late = too_late(task.config, event.scheduled_time, event.at)
+        self._check(late, p.FOR_CAUSE, task, event, "given up although its deadline had not passed")
+        if event.trigger == "interrupted":
+            task.interrupted = None
+        elif event.trigger == "owed":
+            task.owed_at = task.owed_nominal = None
+        else:
+            task.retry = None
+        task.last = event
+
+    def _preempted(self, event: e.TaskRetryPreempted) -> None:
+        task = self._known(event)
+        if task is not None:
+            self._check(task.retry is not None, p.RETRY_RULE, task, event, "no retry was pending")
+            task.retry = None
+
+    def _base_reset(self, event: e.TaskBaseReset) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        wrong = task.settled - event.at > WRONG_CLOCK
+        self._check(wrong, p.WRONG_CLOCK, task, event, f"it was settled until {_text(task.settled)} only")
+        task.settled = event.at
+        task.served = None if task.served is None else min(task.served, event.at)
+        task.period = None if task.period is None else min(task.period, event.at)
+        task.owed_at = None if task.owed_at is None else min(task.owed_at, event.at)
+        task.succeeded.clear()
+        task.last = event
+
+    # Registrations.
+
+    def _added(self, event: e.TaskAdded) -> None:
+        self._active = event.at
+        config = TaskConfig(event.cron_expression, event.retry_delay_ms, event.zone, event.options)
+        self._valid(event.task_name, config, event)
+        before = self._tasks.get(event.task_name)
+        task = _Task(event.task_name, config, event.at, self._ticks(event.task_name, config))
+        if before is not None:
+            if before.registered:
+                self._violated(p.INVALID, before, event, "a task of this name was registered already")
+                self._registered -= 1
+            task.settled = max(task.settled, before.settled)
+            task.served, task.last_start = before.served, before.last_start
+            task.suspended, task.runs = before.suspended, before.runs
+            task.detached = set(before.runs)
+            task.executed, task.succeeded = before.executed, before.succeeded
+        task.handled = frozenset(event.handled)
+        task.last = event
+        self._tasks[event.task_name] = task
+        self._registered += 1
+
+    def _valid(self, name: str, config: TaskConfig, event: e.Event) -> None:
+        problem = ""
+        try:
+            ticks_of(name, config, lambda _: UTC)
+        except NotCronError as error:
+            problem = f"its expression is none: {error}"
+        if not name or len(name) > NAME_LIMIT:
+            problem = "its name is empty or too long"
+        if not config.retry_delay_ms >= 0:
+            problem = "its retry delay is negative"
+        self._occasions[p.INVALID] += 1
+        if problem:
+            self._violated(p.INVALID, self._tasks.get(name), event, problem)
+
+    def _overridden(self, event: e.TaskOverridden) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        now, old, new = event.at, task.config, event.new_state
+        self._active = now
+        self._valid(task.name, new, event)
+        moved = (old.cron_expression, old.zone, old.options.repeated_hour, old.options.spread) != (
+            new.cron_expression,
+            new.zone,
+            new.options.repeated_hour,
+            new.options.spread,
+        )
+        if moved:
+            self._nothing_overdue(task, event, now)
+            owed, nominal = self._owed_still(task, event)
+            task.owed_at, task.owed_nominal = event.owed_at, nominal if event.owed_at == owed else None
+            task.handled = frozenset(event.handled)
+            task.settled = opening(new, now) if task.served is None else max(opening(new, now), task.served)
+            task.free = now
+        task.config = new
+        if moved:
+            task.ticks = self._ticks(task.name, new)
+        if new.options.interrupted == "abandon":
+            task.interrupted = None
+        if new.options.on_change == "reset" and (moved or old.retry_delay_ms != new.retry_delay_ms):
+            task.retry = task.owed_at = task.owed_nominal = task.last_end = None
+            task.ran_before = False
+        task.last = event
+
+    def _owed_still(self, task: _Task, event: e.TaskOverridden) -> tuple[datetime | None, datetime | None]:
+        """What the old schedule owes when it is replaced, and the period it is of. Checked where no rule allows less."""
+        ticks, options, now = task.ticks, task.config.options, event.at
+        latest = None if ticks is None or not ticks.exact else ticks.latest(now)
+        if ticks is None or not ticks.exact:
+            return event.owed_at, None if event.owed_at is None or ticks is None else ticks.nominal(event.owed_at)
+        if latest is None or latest <= task.settled:
+            kept = event.owed_at == task.owed_at
+            self._check(kept, p.FOR_CAUSE, task, event, f"owed before the edit: {_text(task.owed_at)}")
+            return task.owed_at, task.owed_nominal
+        nominal = ticks.nominal(latest) if isinstance(ticks, Chosen) else None
+        plain = options.catch_up == "once" and options.concurrency != "forbid" and not task.asleep
+        if plain and not too_late(task.config, latest, now):
+            kept = event.owed_at == latest
+            self._check(kept, p.FOR_CAUSE, task, event, f"{_text(latest)} was owed, and the edit forgot it")
+        return event.owed_at, nominal if event.owed_at == latest else task.owed_nominal
+
+    def _orphaned(self, event: e.TaskOrphaned) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        if event.reason == "unregistered":
+            self._nothing_overdue(task, event, event.at)
+            self._registered -= task.registered
+            task.registered = False
+            task.retry = task.owed_at = task.owed_nominal = task.interrupted = None
+            task.detached = set(task.runs)
+            task.last = event
+            return
+        alive = [run_id for run_id, run in task.runs.items() if run.instance == self._instance]
+        self._check(not alive, p.QUIET_AFTER_CRASH, task, event, "its run belongs to the instance that is alive")
+        newest = task.newest in task.runs and task.newest not in task.detached
+        if not self._durable and not task.runs:
+            newest = True  # an end that is in the log was lost with the process
+        if (newest and task.config.options.interrupted == "restart") or task.interrupted is not None:
+            task.interrupted = event.at
+        if task.runs:
+            task.deaths += 1
+        number = len(task.runs)
+        task.runs, task.detached = {}, set()
+        self._closed(task, number, event.at)
+        task.free = event.at
+        task.last = event
+
+    def _quarantined(self, event: e.TaskQuarantined) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        shortest = max(timedelta(milliseconds=task.config.retry_delay_ms), QUARANTINE_SHORTEST)
+        expected = min(shortest * 2 ** min(max(task.deaths - QUARANTINE_DEATHS, 0), 16), QUARANTINE_LONGEST)
+        right = (
+            event.deaths == task.deaths >= QUARANTINE_DEATHS and abs(event.until - event.at - expected) <= MILLISECOND
+        )
+        self._check(right, p.QUARANTINE, task, event, f"{task.deaths} deaths hold it back for {expected}")
+        task.quarantine = self._unset(event.until)
+        task.free = event.until
+        task.last = event
+
+    def _suspended(self, event: e.TaskSuspended) -> None:
+        task = self._known(event)
+        if task is not None:
+            self._active = event.at
+            if event.by == "command":
+                task.suspended = True
+            task.last = event
+
+    def _resumed(self, event: e.TaskResumed) -> None:
+        task = self._known(event)
+        if task is None:
+            return
+        self._active = event.at
+        if event.by == "command":
+            task.suspended = False
+        task.last = event
+        if task.asleep:
+            return
+        passed = event.at if event.open_at is None else event.open_at - MICROSECOND
+        if event.open_at is not None:
+            inside = task.config.options.deadline_ms is not None and not too_late(task.config, event.open_at, event.at)
+            self._check(inside, p.SUSPENSION, task, event, f"{_text(event.open_at)} was not owed any more")
+        task.settled = max(task.settled, passed)
+        task.retry = task.owed_at = task.owed_nominal = task.interrupted = None
+        task.free = event.at
+
+    # The world.
+
+    def _instance_started(self, event: e.InstanceStarted) -> None:
+        if self._state == "running":
+            self._judge_everybody(event, self._active)
+        self._instance, self._state, self._bound = event.instance_id, "running", event.max_concurrent
+        self._free = self._active = event.at
+        self._degraded = False
+        self._stop_requested = self._initializing = None
+        self._held.clear()
+
+    def _judge_everybody(self, event: e.Event, now: datetime) -> None:
+        for task in self._tasks.values():
+            self._nothing_overdue(task, event, now)
+
+    def _stopped(self, event: e.SchedulerStopped) -> None:
+        running = [run_id for task in self._tasks.values() for run_id in task.runs] if self._open else []
+        self._check(not running, p.STOP_WAITS, None, event, f"still open: {', '.join(running[:3])}")
+        requested = event.requested_at or self._stop_requested
+        if requested is not None:
+            self._judge_everybody(event, min(requested, event.at))
+            could = max(requested, self._last_end if self._last_end <= event.at else requested, self._free)
+            soon = event.at - could <= BOUND + UNRECORDED
+            self._check(soon, p.STOP_ENDS, None, event, f"could have ended from {_text(could)} on")
+        self._state = "stopped"
+        self._stop_requested = None
+
+    def _stop_is_requested(self, event: e.SchedulerStopRequested) -> None:
+        self._stop_requested = event.at
+
+    def _clock_stepped(self, event: e.ClockStepped) -> None:
+        self._set_by += timedelta(milliseconds=event.step_ms)
+        self._free = self._active = event.at
+
+    def _slept(self, event: e.SuspensionDetected | e.StoreRecovered) -> None:
+        self._free = event.at
+        self._degraded = False
+
+    def _degrades(self, _: e.StoreDegraded) -> None:
+        self._degraded = True
+
+    def _survivor_found(self, event: e.TaskSurvivorFound) -> None:
+        self._held.add(event.task_name)
+
+    def _survivors_gone(self, event: e.TaskSurvivorsGone) -> None:
+        self._held.discard(event.task_name)
+        task = self._tasks.get(event.task_name)
+        if task is not None:
+            task.free = event.at
+
+    def _set_aside(self, event: e.TaskRecordSetAside) -> None:
+        """A record could not be read: its task is new, and what it said is not judged."""
+        name = event.task_name
+        self._notes[f"a record was set aside{'' if name is None else f' of {name}'}; its content is not judged"] = None
+        if name is None:
+            self._began_blind = True
+            return
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            self._open -= len(task.runs)
+            self._registered -= task.registered
+
+    def _initialize_begins(self, event: e.Event) -> None:
+        self._initializing = event
+
+    def _initialize_ends(self, event: e.Event) -> None:
+        began = self._initializing
+        if began is not None:
+            soon = event.at - max(began.at, self._free) <= self._patience() + UNRECORDED or event.at < began.at
+            self._check(soon, p.INIT_ENDS, None, event, f"began {_text(began.at)}")
+        self._initializing = None
+
+
+def too_late(config: TaskConfig, due: datetime, now: datetime) -> bool:
+    """Whether the deadline has passed, at the resolution of a second."""
+    deadline = config.options.deadline_ms
+    return deadline is not None and (now.replace(microsecond=0) - due) / MILLISECOND > deadline
+
+
+def _count(ticks: AnyTicks, first: datetime, last: datetime) -> int:
+    number, at = 1, first
+    while number < MISSED_COUNT and at < last:
+        at = ticks.after(at) or last
+        number += 1
+    return number
+
+
+def _text(moment: datetime | None) -> str:
+    return "none" if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,383 @@
+"""When something was due, computed a second time, for the judge alone. Shares no code with the scheduler, on purpose.
+
+Slow and plain where the scheduler is quick and clever: a day is the list of its due instants, made by matching wall clock
+readings against sets of numbers; a chosen time is drawn with floats and accepted within a second where floats can differ.
+Whoever changes the scheduler's own code must not have to change this, and a mistake there must not be repeated here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
+from hashlib import sha256
+from statistics import NormalDist
+from typing import Any, Final
+
+from cronpoll.core.model import MICROSECOND, MINUTE, SECOND, TaskConfig
+
+ZoneNamed = Callable[[str], tzinfo]
+"""The zone of that name, as the machine knew it on which the record was written."""
+
+_DAY: Final = timedelta(days=1)
+_HOUR: Final = timedelta(hours=1)
+_SEARCH_DAYS: Final = 41 * 366
+"""No expression that ever matches waits longer than from one leap day that is a Monday to the next, over a century's end."""
+_KEPT_DAYS: Final = 400
+_KEPT_PERIODS: Final = 20_000
+_SEARCH_PERIODS: Final = 15_000
+"""More than one per minute in the longest window."""
+_FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
+_NUMBER: Final = re.compile(r"[0-9]+")
+_LONGEST_MONTH: Final = {1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31}
+
+
+class NotCronError(ValueError):
+    """A text that is no expression of the language, or one whose day never comes."""
+
+
+def fields_of(expression: str) -> tuple[frozenset[int] | None, ...]:
+    """The five fields as sets of numbers, None for a star. `NotCronError` for what must never have been accepted."""
+    parts = re.split(r"[ \t]+", expression.strip(" \t"))
+    if len(parts) != len(_FIELDS):
+        raise NotCronError("not five fields")
+    fields = tuple(_field(part, *rule) for part, rule in zip(parts, _FIELDS, strict=True))
+    days, months, weekdays = fields[2], fields[3], fields[4]
+    if days is not None and weekdays is None:
+        reachable = max(_LONGEST_MONTH[month] for month in (months or _LONGEST_MONTH))
+        if min(days) > reachable:
+            raise NotCronError("its day never comes")
+    return fields
+
+
+def _field(text: str, name: str, low: int, high: int) -> frozenset[int] | None:
+    if text == "*":
+        return None
+    values: set[int] = set()
+    for element in text.split(","):
+        ends = [_number(end, name) for end in element.split("-")]
+        if len(ends) > 2 or ends[0] > ends[-1] or ends[0] < low or ends[-1] > high:
+            raise NotCronError(f"{name} field")
+        values.update(range(ends[0], ends[-1] + 1))
+    return frozenset(values)
+
+
+def _number(text: str, name: str) -> int:
+    if not _NUMBER.fullmatch(text) or not text.isascii():
+        raise NotCronError(f"{name} field")
+    digits = text.lstrip("0")
+    return 1_000 if len(digits) > 3 else int(digits or "0")
+
+
+# -- nominal minutes ---------------------------------------------------------------------------------------------------
+
+
+class Ticks:
+    """The due minutes of an expression in a zone. `first_only`: of a wall minute that comes twice, the first alone."""
+
+    exact = True
+
+    def __init__(self, expression: str, zone: tzinfo, first_only: bool) -> None:
+        self._minutes, self._hours, self._days, self._months, self._weekdays = fields_of(expression)
+        self._zone = zone
+        self._first_only = first_only
+        self._known: dict[int, tuple[datetime, ...]] = {}
+        self._from: datetime | None = None
+        self._until: datetime | None = None
+
+    def latest(self, at: datetime) -> datetime | None:
+        """The last due minute not later than `at`, or None if there is none for very long."""
+        if self._from is not None and self._until is not None and self._from <= at < self._until:
+            return self._from
+        ordinal = at.toordinal()
+        due = self._day(ordinal)
+        place = bisect_right(due, at)
+        found = due[place - 1] if place else None
+        following = due[place] if place < len(due) else None
+        if found is None:
+            found = next((day[-1] for day in self._days_back(ordinal) if day), None)
+        if following is None:
+            # The end of this day is as far as is known without looking at the next.
+            following = _midnight(ordinal + 1)
+        self._from, self._until = found, following
+        return found
+
+    def after(self, at: datetime) -> datetime | None:
+        """The first due minute later than `at`."""
+        ordinal = at.toordinal()
+        due = self._day(ordinal)
+        place = bisect_right(due, at)
+        if place < len(due):
+            return due[place]
+        for number in range(ordinal + 1, ordinal + _SEARCH_DAYS):
+            day = self._day(number)
+            if day:
+                return day[0]
+        return None
+
+    def nominal(self, due: datetime) -> datetime | None:
+        return due if self.latest(due) == due else None
+
+    def _days_back(self, ordinal: int) -> Iterator[tuple[datetime, ...]]:
+        return (self._day(number) for number in range(ordinal - 1, max(ordinal - _SEARCH_DAYS, 693_596), -1))
+
+    def _day(self, ordinal: int) -> tuple[datetime, ...]:
+        """The due minutes of a day in UTC."""
+        known = self._known.get(ordinal)
+        if known is None:
+            if len(self._known) >= _KEPT_DAYS:
+                self._known.clear()
+            known = self._known[ordinal] = tuple(self._made(ordinal))
+        return known
+
+    def _made(self, ordinal: int) -> Iterator[datetime]:
+        for begin, end, offset, second_time in readings(self._zone, ordinal):
+            if second_time and self._first_only:
+                continue
+            wall_begin, wall_end = begin + offset, end + offset
+            day = wall_begin.date()
+            while day <= wall_end.date():
+                if self._on(day):
+                    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+                    for hour in range(24) if self._hours is None else sorted(self._hours):
+                        start = midnight + timedelta(hours=hour)
+                        if start >= wall_end or start + _HOUR <= wall_begin:
+                            continue
+                        for minute in range(60) if self._minutes is None else sorted(self._minutes):
+                            wall = start + timedelta(minutes=minute)
+                            # A wall clock with odd seconds reaches this reading within the minute that begins before.
+                            first = _up_to_minute(wall - offset)
+                            if begin <= first < end and first + offset < wall + MINUTE:
+                                yield first
+                day += _DAY
+
+    def _on(self, day: date) -> bool:
+        if self._months is not None and day.month not in self._months:
+            return False
+        by_day = self._days is not None and day.day in self._days
+        by_weekday = self._weekdays is not None and day.isoweekday() % 7 in self._weekdays
+        if self._days is not None and self._weekdays is not None:
+            return by_day or by_weekday
+        return (self._days is None or by_day) and (self._weekdays is None or by_weekday)
+
+
+def _up_to_minute(moment: datetime) -> datetime:
+    return moment if not moment.second else moment.replace(second=0) + MINUTE
+
+
+def _midnight(ordinal: int) -> datetime:
+    return datetime.fromordinal(ordinal).replace(tzinfo=UTC)
+
+
+@lru_cache(maxsize=4_096)
+def readings(zone: tzinfo, ordinal: int) -> tuple[tuple[datetime, datetime, timedelta, bool], ...]:
+    """A day in UTC, cut where the wall clock is changed or stops repeating: begin, end, offset, "for the second time"."""
+    moment = _midnight(ordinal)
+    cuts: list[tuple[datetime, timedelta, bool]] = []
+    for _ in range(24):
+        before, after = _reading(zone, moment), _reading(zone, moment + _HOUR - MICROSECOND)
+        step = _HOUR if before == after else MINUTE
+        for number in range(_HOUR // step):
+            here = moment + number * step
+            reading = _reading(zone, here)
+            if not cuts or cuts[-1][1:] != reading:
+                cuts.append((here, *reading))
+        moment += _HOUR
+    ends = [cut[0] for cut in cuts[1:]] + [moment]
+    return tuple((begin, end, offset, again) for (begin, offset, again), end in zip(cuts, ends, strict=True))
+
+
+def _reading(zone: tzinfo, moment: datetime) -> tuple[timedelta, bool]:
+    local = moment.astimezone(zone)
+    return local.utcoffset() or timedelta(0), bool(local.fold)
+
+
+# -- chosen times ------------------------------------------------------------------------------------------------------
+
+
+class Chosen:
+    """The chosen times of one task's periods. `exact`: whether floats suffice to know them to the second."""
+
+    def __init__(self, name: str, spread: Any, nominals: Ticks, zone: tzinfo) -> None:
+        self._name = name
+        self._spread = spread
+        self._zone = zone
+        self.nominals = nominals
+        window, kind = spread.window, spread.distribution.name
+        self.exact = window is None or kind == "uniform"
+        length = timedelta(0) if window is None else timedelta(milliseconds=window.duration_ms) + SECOND
+        mode = "after" if window is None else window.mode
+        self._early = timedelta(0) if mode == "after" else length
+        self._late = timedelta(0) if mode == "before" else length
+        self._known: dict[datetime, datetime | None] = {}
+
+    def window(self, nominal: datetime) -> tuple[datetime, datetime]:
+        """The first and the last second of a period's window."""
+        window = self._spread.window
+        if window is None:
+            return nominal, nominal
+        whole = timedelta(milliseconds=window.duration_ms)
+        before = {"after": 0, "around": 1, "before": 2}[window.mode]
+        start = nominal - whole * before / 2
+        return start.replace(microsecond=0), (nominal + whole - whole * before / 2).replace(microsecond=0)
+
+    def allowed(self, moment: datetime) -> bool:
+        """Whether the constraints allow a time."""
+        wall = moment.astimezone(self._zone)
+        only, avoid = self._spread.only, self._spread.avoid
+        if only is not None and not all(_holds(only, wall)):
+            return False
+        return avoid is None or not any(_holds(avoid, wall))
+
+    def chosen(self, nominal: datetime) -> datetime | None:
+        """The time that the period is given, or None if there is none for it."""
+        if nominal not in self._known:
+            if len(self._known) >= _KEPT_PERIODS:
+                self._known.clear()
+            self._known[nominal] = self._drawn(nominal)
+        return self._known[nominal]
+
+    def _drawn(self, nominal: datetime) -> datetime | None:
+        start, end = self.window(nominal)
+        if start == end:
+            return nominal if self.allowed(nominal) else None
+        seed = self._spread.seed
+        wall = nominal.astimezone(self._zone)
+        key = {"stable": f"{nominal:%Y-%m-%dT%H:%M:%S}Z", "daily": f"{wall:%Y-%m-%d}", "weekly": f"{wall:%G-W%V}"}
+        material = f"{self._name}\n{key[seed.strategy]}\n{seed.salt}"
+        state = int.from_bytes(sha256(material.encode()).digest()[:8], "big")
+        length = int((end - start).total_seconds())
+        for _ in range(64):
+            state = (state + 0x9E3779B97F4A7C15) % 2**64
+            mixed = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+            mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64
+            bits = (mixed ^ (mixed >> 31)) >> 11
+            candidate = start + timedelta(seconds=self._offset(bits, length, nominal, start))
+            if self.allowed(candidate):
+                return candidate
+        return None
+
+    def _offset(self, bits: int, length: int, nominal: datetime, start: datetime) -> int:
+        rule = self._spread.distribution
+        if rule.name == "uniform":
+            return min(length, bits * (length + 1) // (1 << 53))
+        u = bits / 2**53
+        x: float
+        match rule.name:
+            case "skewEarly":
+                x = u ** float(rule.shape)
+            case "skewLate":
+                x = 1 - (1 - u) ** float(rule.shape)
+            case "exponential":
+                rate = float(rule.rate)
+                x = -math.log1p(-u * -math.expm1(-rate)) / rate
+                x = 1 - x if rule.direction == "late" else x
+            case _:
+                x = self._normal(u, length, (nominal - start).total_seconds())
+        return max(0, min(length, math.floor(x * (length + 1))))
+
+    def _normal(self, u: float, length: int, nominal: float) -> float:
+        rule, window = self._spread.distribution, self._spread.window
+        around = rule.mu or ("nominal" if window.mode == "around" else "mid")
+        mean = {"start": 0.0, "mid": length / 2, "nominal": nominal, "end": float(length)}[around]
+        sigma = length / 6 if rule.sigma_ms is None else rule.sigma_ms / 1_000
+        if sigma == 0 or not 0 < u < 1:
+            return mean / length if sigma == 0 else u
+        return NormalDist(mean, sigma).inv_cdf(u) / length
+
+    def latest(self, at: datetime) -> datetime | None:
+        """The last chosen time not later than `at`."""
+        nominal = self.nominals.latest(at + self._early)
+        best: datetime | None = None
+        for _ in range(_SEARCH_PERIODS):
+            if nominal is None or (best is not None and self.window(nominal)[1] < best):
+                break
+            chosen = self.chosen(nominal)
+            if chosen is not None and chosen <= at and (best is None or chosen > best):
+                best = chosen
+            nominal = self.nominals.latest(nominal - MICROSECOND)
+        return best
+
+    def after(self, at: datetime) -> datetime | None:
+        """The first chosen time later than `at`."""
+        nominal = self.nominals.after(at - self._late - MINUTE)
+        best: datetime | None = None
+        for _ in range(_SEARCH_PERIODS):
+            if nominal is None or (best is not None and self.window(nominal)[0] > best):
+                return best
+            chosen = self.chosen(nominal)
+            if chosen is not None and chosen > at and (best is None or chosen < best):
+                best = chosen
+            nominal = self.nominals.after(nominal)
+        return best
+
+    def between(self, after: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+        """Chosen times in (after, until] with their nominal minutes, in order."""
+        found = []
+        nominal = self.nominals.after(after - self._late - MINUTE)
+        while nominal is not None and nominal <= until + self._early:
+            chosen = self.chosen(nominal)
+            if chosen is not None and after < chosen <= until:
+                found.append((chosen, nominal))
+            nominal = self.nominals.after(nominal)
+        return sorted(found)
+
+    def nominal(self, due: datetime) -> datetime | None:
+        """The nominal minute whose chosen time this is, within the exactness of this computation."""
+        slack = timedelta(0) if self.exact else SECOND
+        near = self.between(due - slack - MICROSECOND, due + slack)
+        return near[-1][1] if near else None
+
+
+def _holds(clauses: Any, wall: datetime) -> Iterator[bool]:
+    minute = wall.hour * 60 + wall.minute
+    if clauses.hours:
+        yield wall.hour in clauses.hours
+    if clauses.dow:
+        yield wall.isoweekday() % 7 in clauses.dow
+    if clauses.dom:
+        yield wall.day in clauses.dom
+    if clauses.months:
+        yield wall.month in clauses.months
+    if clauses.between:
+        yield any((a <= minute <= b) if a <= b else (minute >= a or minute <= b) for a, b in clauses.between)
+    if clauses.dates:
+        yield any(first <= wall.date() <= last for first, last in clauses.dates)
+
+
+# -- delays ------------------------------------------------------------------------------------------------------------
+
+
+def retry_after(config: TaskConfig, attempt: int, started: datetime, ended: datetime) -> datetime | None:
+    """When the attempt after a failed one is due: from its end, at least a second after its start; None if none is left."""
+    options = config.options
+    if options.max_attempts is not None and attempt >= options.max_attempts:
+        return None
+    try:
+        delay = float(config.retry_delay_ms) * float(options.retry_backoff) ** max(attempt - 1, 0)
+    except OverflowError:
+        delay = math.inf
+    if options.max_retry_delay_ms is not None:
+        delay = min(delay, options.max_retry_delay_ms)
+    last = datetime(9_990, 1, 1, tzinfo=UTC)
+    if delay >= (last - ended).total_seconds() * 1_000:
+        return last
+    return max(ended + timedelta(milliseconds=delay), min(started, ended) + SECOND)
+
+
+AnyTicks = Ticks | Chosen
+
+
+def ticks_of(name: str, config: TaskConfig, zone_named: ZoneNamed) -> AnyTicks:
+    """When a task with this config is due. `NotCronError` if its expression is none."""
+    nominals = _nominals(config.cron_expression, zone_named(config.zone), config.options.repeated_hour == "first")
+    spread = config.options.spread
+    return nominals if spread is None else Chosen(name, spread, nominals, zone_named(config.zone))
+
+
+@lru_cache(maxsize=10_000)
+def _nominals(expression: str, zone: tzinfo, first_only: bool) -> Ticks:
+    return Ticks(expression, zone, first_only)
