@@ -99,10 +99,10 @@ def _zone_named(key: str) -> tzinfo:
 
 def _list(as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps([guarantee._asdict() for guarantee in GUARANTEES], indent=2))
+        click.echo(json.dumps(msgspec.to_builtins(GUARANTEES), indent=2))
         return
-    for name, promise, sources in GUARANTEES:
-        click.echo(f"{name}\n    {promise}.\n    restates: {', '.join(sources) or 'the contract alone'}")
+    for one in GUARANTEES:
+        click.echo(f"{one.name}\n    {one.promise}.\n    restates: {', '.join(one.sources) or 'the contract alone'}")
 
 
 def _tell(report: Report) -> None:

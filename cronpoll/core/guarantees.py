@@ -409,10 +409,9 @@ class Audit:
             early = task.quarantine is None or self._unset(now) < task.quarantine - UNRECORDED
             self._check(not early, p.QUARANTINE, task, event, "started while the task was to be held back")
         if self._bound is not None:
-            full = self._open >= self._bound
-            self._check(
-                not full, p.SLOTS, task, event, f"started beside {self._open} others; {self._bound} are allowed"
-            )
+            occasions[p.SLOTS] += 1
+            if self._open >= self._bound:
+                self._violated(p.SLOTS, task, event, f"started beside {self._open} others; {self._bound} are allowed")
         if options.deadline_ms is not None:
             self._check(
                 not too_late(task.config, scheduled, now), p.DEADLINE, task, event, "started after its deadline"
@@ -438,9 +437,11 @@ class Audit:
         if options.max_attempts is not None and is_retry:
             kept = task.attempt <= options.max_attempts
             self._check(kept, p.RETRY_RULE, task, event, f"attempt {task.attempt} of {options.max_attempts}")
-        served = max(now, scheduled)
-        task.served = served if task.served is None else max(task.served, served)
-        task.settled = max(task.settled, served)
+        served = max(scheduled, now)
+        if task.served is None or served > task.served:
+            task.served = served
+        if served > task.settled:
+            task.settled = served
         task.newest, task.period = event.run_id, scheduled
         task.retry = task.owed_at = task.owed_nominal = task.interrupted = task.quarantine = None
         task.last_start = now
@@ -544,12 +545,13 @@ class Audit:
 
     def _could(self, task: _Task, now: datetime, since: datetime) -> datetime:
         """The moment from which on nothing recorded stood in the way. What lies ahead is from before a clock was set back."""
-        return max(
-            moment for moment in (since, task.free, self._free, _LONG_AGO) if moment <= now or moment is _LONG_AGO
-        )
+        could = since if since <= now else _LONG_AGO
+        if could < task.free <= now:
+            could = task.free
+        return self._free if could < self._free <= now else could
 
     def _patience(self) -> timedelta:
-        return BOUND * max(1.0, self._registered / 10_000)
+        return BOUND if self._registered <= 10_000 else BOUND * (self._registered / 10_000)
 
     def _owes(self, task: _Task, now: datetime) -> tuple[Guarantee, datetime, str] | None:
         """What a task owes at a time, and since when, if nothing stands in its way. None also if something does."""
@@ -643,8 +645,9 @@ class Audit:
         task.deaths = 0
         task.detached.discard(event.run_id)
         if run.period is not None:
-            again = run.period in task.succeeded
-            self._check(not again, p.ONE_SUCCESS, task, event, f"the period {_text(run.period)} had succeeded before")
+            self._occasions[p.ONE_SUCCESS] += 1
+            if run.period in task.succeeded:
+                self._violated(p.ONE_SUCCESS, task, event, f"the period {_text(run.period)} had succeeded before")
             task.succeeded.append(run.period)
 
     def _failed(self, event: e.TaskRunFailed) -> None:
@@ -947,7 +950,7 @@ class Audit:
         self._instance, self._state, self._bound = event.instance_id, "running", event.max_concurrent
         self._free = self._active = event.at
         self._degraded = False
-        self._stop_requested = self._initializing = None
+        self._stop_requested = None
         self._held.clear()
 
     def _judge_everybody(self, event: e.Event, now: datetime) -> None:

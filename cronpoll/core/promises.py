@@ -8,10 +8,12 @@ that can be decided over a finite record.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 
-class Guarantee(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)  # each is itself alone: a key that costs nothing
+class Guarantee:
     """A promise: its name, what it says, and where it comes from."""
 
     name: str
@@ -167,5 +169,5 @@ ASSUMED: Final = (
 def table() -> str:
     """The guarantees as a Markdown table: the one in the README."""
     lines = ["| guarantee | promise | restates |", "|---|---|---|"]
-    lines += [f"| `{name}` | {promise} | {', '.join(sources) or 'contract'} |" for name, promise, sources in GUARANTEES]
+    lines += [f"| `{one.name}` | {one.promise} | {', '.join(one.sources) or 'contract'} |" for one in GUARANTEES]
     return "\n".join(lines)

@@ -1,0 +1,520 @@
+"""Writes the corpus: `python -m tests.traces.make`. Good traces are lives of the real scheduler in simulated time; each bad
+one is a good one with a lie in it, named after the guarantee that must notice.
+
+The files are what is tested, not this script: they stay as they are while the scheduler changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cronpoll import Registration
+from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
+from cronpoll.runtime.scheduler import engine_of
+from cronpoll.testing import World, run
+from tests.support import Job, minutes
+
+HERE = Path(__file__).parent
+HOUR = 3_600_000
+Trace = list[dict[str, Any]]
+
+
+# -- lives -------------------------------------------------------------------------------------------------------------
+
+
+def task(name: str, cron: str, job: Any = None, delay: timedelta = minutes(5), **options: Any) -> Registration:
+    return Registration(name, cron, job or Job(), delay, **options)
+
+
+async def ordinary() -> World:
+    """Days of nothing special: a minute task, a daily one over a change of the clock, a run by hand, an orderly stop."""
+    world = World("2026-10-24T22:58:30Z", zone="Europe/Berlin")
+    jobs = [task("often", "0,30 * * * *", Job(seconds=10)), task("twice", "30 2 * * *"), task("noon", "0 12 * * 1-5")]
+    await world.boot(jobs)
+    await world.passes(hours=3)
+    await engine_of(world.scheduler).run_now("noon")
+    await world.passes(hours=36)
+    await world.stop()
+    return world
+
+
+async def failures() -> World:
+    """Retries with a bound and a backoff, one overtaken by a due minute, one that its deadline ends."""
+    world = World("2026-03-01T11:59:00Z")
+    flaky = task("flaky", "0 * * * *", Job(failures=4), timedelta(seconds=90), retry_backoff=2.0, max_attempts=3)
+    preempted = task("preempted", "0,10 * * * *", Job(failures=2), minutes(30))
+    late = task("late", "0 12 * * *", Job(failures=9), minutes(4), deadline=minutes(10))
+    await world.boot([flaky, preempted, late])
+    await world.passes(hours=3)
+    await world.stop()
+    return world
+
+
+async def deaths() -> World:
+    """Processes that die with a task until it is held back; minutes missed meanwhile; one task that is abandoned."""
+    world = World("2026-03-01T11:59:30Z")
+    tasks = [
+        task("poison", "0 * * * *", Job(seconds=600)),
+        task("once", "0 12 * * *", Job(seconds=600), interrupted="abandon"),
+        task("often", "* * * * *", catch_up="never"),
+    ]
+    await world.boot(tasks)
+    for _ in range(4):
+        await world.passes(minutes=3)
+        await world.crash()
+        await world.passes(minutes=7)
+        await world.boot(tasks)
+    await world.passes(hours=3)
+    await world.stop()
+    return world
+
+
+async def overlap() -> World:
+    """Runs longer than their minutes, in every mode, with a bound on all of them."""
+    world = World("2026-03-01T11:59:30Z", max_concurrent=4)
+    modes = ("queue", "forbid", "replace", "allow")
+    await world.boot([task(mode, "0,1,2,3 * * * *", Job(seconds=100), concurrency=mode) for mode in modes])
+    await world.passes(hours=2)
+    await world.stop()
+    return world
+
+
+async def edits() -> World:
+    """Names that come, change and go; suspensions by command and by file; what an old schedule owed."""
+    world = World("2026-03-01T11:59:30Z")
+    slow = task("slow", "0,1 * * * *", Job(seconds=150))
+    await world.boot([slow, task("quiet", "0 * * * *"), task("gone", "* * * * *")])
+    await world.until("2026-03-01T12:01:30Z")
+    await world.reload([task("slow", "30 * * * *", Job(seconds=5)), task("quiet", "0 * * * *")])
+    await engine_of(world.scheduler).suspend("quiet")
+    await world.until("2026-03-01T14:05:00Z")
+    await engine_of(world.scheduler).resume("quiet")
+    await world.reload([task("slow", "30 * * * *"), task("quiet", "0 * * * *", suspend=True), task("gone", "0 * * * *")])
+    await world.passes(hours=3)
+    await world.reload([task("slow", "30 * * * *"), task("quiet", "0 * * * *"), task("gone", "0 * * * *")])
+    await world.passes(hours=2)
+    await world.stop()
+    return world
+
+
+async def clocks() -> World:
+    """The wall clock set back, forth, and far back; the machine asleep; a disk that is full for a while."""
+    world = World("2026-03-01T11:59:30Z")
+    await world.boot([task("often", "* * * * *"), task("hourly", "0 * * * *", Job(failures=3), minutes(7))])
+    await world.passes(minutes=10)
+    world.clock.step(-minutes(6))
+    await world.passes(minutes=10)
+    world.clock.step(minutes(90))
+    await world.passes(minutes=3)
+    world.clock.suspend(timedelta(hours=2))
+    await world.passes(minutes=5)
+    world.disk.failures["write"] = [28] * 3
+    await world.passes(minutes=5)
+    world.clock.step(-timedelta(days=3))
+    await world.passes(minutes=5)
+    await world.stop()
+    return world
+
+
+async def windows() -> World:
+    """Windows of every kind, overlapping, constrained until nothing is left, edited, with downtime."""
+    world = World("2026-03-05T12:00:00Z")
+
+    def set_of(salt: str) -> list[Registration]:
+        seed = Seed(salt=salt)
+        weekdays = Constraints(dow=(1, 2, 3, 4, 5))
+        late = Distribution(name="skewLate")
+        bell = Distribution(name="normal")
+        return [
+            task("after", "0 0 * * *", spread=Spread(window=Window("after", 3 * HOUR), seed=seed)),
+            task("around", "0 * * * *", spread=Spread(window=Window("around", 5 * HOUR), seed=seed)),
+            task("before", "0 6 * * *", spread=Spread(window=Window("before", HOUR), seed=seed, distribution=late)),
+            task("work", "0 3 * * *", spread=Spread(window=Window("after", HOUR), seed=seed, only=weekdays)),
+            task("bell", "0 9 * * *", spread=Spread(window=Window("around", HOUR), seed=seed, distribution=bell)),
+        ]
+
+    await world.boot(set_of("a"))
+    await world.passes(days=2)
+    await world.reload(set_of("b"))
+    await world.passes(hours=9)
+    await world.stop()
+    await world.passes(hours=11)
+    await world.boot(set_of("b"))
+    await world.passes(days=2)
+    await world.stop()
+    return world
+
+
+LIVES: dict[str, Callable[[], Any]] = {
+    life.__name__: life for life in (ordinary, failures, deaths, overlap, edits, clocks, windows)
+}
+LOG_ONLY = {"TaskScheduled", "TaskPreserved", "PollStarted", "PollCompleted", "JournalCompacted", "TaskRetryStarted"}
+
+
+def lived(life: Callable[[], Any]) -> Trace:
+    world = run(life)
+    return [event for event in msgspec.to_builtins(world.log.events) if event["event"] not in LOG_ONLY]
+
+
+# -- lies --------------------------------------------------------------------------------------------------------------
+
+
+def place(trace: Trace, event: str, nth: int = 0, **fields: Any) -> int:
+    found = [
+        index
+        for index, item in enumerate(trace)
+        if item["event"] == event and all(item.get(key) == value for key, value in fields.items())
+    ]
+    return found[nth]
+
+
+def later(text: str, **by: float) -> str:
+    moved = datetime.fromisoformat(text) + timedelta(**by)
+    return msgspec.to_builtins(moved)
+
+
+def shifted(event: dict[str, Any], **by: float) -> dict[str, Any]:
+    return {**event, **{key: later(event[key], **by) for key in ("at", "actualTime") if key in event}}
+
+
+def copy_of_start(trace: Trace, index: int, **changes: Any) -> None:
+    """Put a second start behind the end of a run."""
+    start = trace[index]
+    end = place(trace, "TaskRunCompleted", runId=start["runId"])
+    again = {**start, "runId": start["runId"] + "9", "at": trace[end]["at"], "actualTime": trace[end]["at"], **changes}
+    done = {**trace[end], "runId": again["runId"]}
+    trace[end + 1 : end + 1] = [again, done]
+
+
+def start_never_due(trace: Trace) -> None:
+    trace[place(trace, "TaskRunStarted", 3, taskName="often")]["scheduledTime"] = "2026-10-25T00:17:00Z"
+
+
+def start_of_nobody(trace: Trace) -> None:
+    trace[place(trace, "TaskRunStarted", 3, taskName="often")]["taskName"] = "nobody"
+
+
+def start_after_removal(trace: Trace) -> None:
+    index = place(trace, "TaskOrphaned", taskName="gone")
+    start = trace[place(trace, "TaskRunStarted", taskName="gone")]
+    due = {"scheduledTime": "2026-03-01T12:02:00Z", "actualTime": "2026-03-01T12:02:00Z", "at": "2026-03-01T12:02:00Z"}
+    trace.insert(index + 8, {**start, **due, "runId": start["runId"] + "9"})
+
+
+def retry_without_failure(trace: Trace) -> None:
+    copy_of_start(trace, place(trace, "TaskRunStarted", 1, taskName="often"), trigger="retry", isRetry=True)
+
+
+def overlapping(trace: Trace) -> None:
+    start = place(trace, "TaskRunStarted", 1, taskName="queue")
+    end = place(trace, "TaskRunCompleted", runId=trace[place(trace, "TaskRunStarted", 0, taskName="queue")]["runId"])
+    assert end < start
+    trace.insert(start, trace.pop(end))  # behind the start, which has moved one place forward
+
+
+def by_hand_while_running(trace: Trace) -> None:
+    start = place(trace, "TaskRunStarted", taskName="allow")
+    trace.insert(start + 1, {**trace[start], "runId": trace[start]["runId"] + "9", "trigger": "manual"})
+
+
+def end_twice(trace: Trace) -> None:
+    end = place(trace, "TaskRunCompleted", 2)
+    trace.insert(end + 1, dict(trace[end]))
+
+
+def end_of_another(trace: Trace) -> None:
+    trace[place(trace, "TaskRunCompleted", 2)]["runId"] += "9"
+
+
+def minute_twice(trace: Trace) -> None:
+    copy_of_start(trace, place(trace, "TaskRunStarted", 2, taskName="often"))
+
+
+def period_twice(trace: Trace) -> None:
+    first = trace[place(trace, "TaskRunStarted", 1, taskName="after")]
+    second = trace[place(trace, "TaskRunStarted", 2, taskName="after")]
+    second["nominalTime"] = first["nominalTime"]
+
+
+def success_twice(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", 2, taskName="often")
+    copy_of_start(trace, index, trigger="interrupted")
+
+
+def burst(trace: Trace) -> None:
+    missed = place(trace, "TaskMissed", 1, taskName="often")
+    trace[missed + 1]["scheduledTime"] = later(trace[missed + 1]["scheduledTime"], minutes=-1)
+
+
+def unaccounted(trace: Trace) -> None:
+    index = next(i for i, item in enumerate(trace) if item["event"] == "TaskMissed" and item.get("runId"))
+    del trace[index]
+
+
+def miscounted(trace: Trace) -> None:
+    trace[next(i for i, item in enumerate(trace) if item["event"] == "TaskMissed" and item.get("runId"))]["count"] += 1
+
+
+def missed_without_cause(trace: Trace) -> None:
+    start = place(trace, "TaskRunStarted", 3, taskName="often")
+    due = trace[start]["scheduledTime"]
+    fields = {"at": trace[start]["at"], "taskName": "often", "firstMissed": due, "lastMissed": due, "count": 1}
+    end = place(trace, "TaskRunCompleted", runId=trace[start]["runId"])
+    del trace[end]
+    trace[start] = {"event": "TaskMissed", **fields, "reason": "no particular reason"}
+
+
+def edit_forgets(trace: Trace) -> None:
+    index = next(i for i, item in enumerate(trace) if item["event"] == "TaskOverridden" and item.get("owedAt"))
+    owed = place(trace, "TaskRunStarted", trigger="owed")
+    del trace[index]["owedAt"]
+    end = next(i for i, item in enumerate(trace) if item.get("runId") == trace[owed]["runId"] and i > owed)
+    del trace[end]
+    del trace[owed]
+
+
+def skipped_then_started(trace: Trace) -> None:
+    skip = place(trace, "TaskSkipped", taskName="forbid")
+    start = place(trace, "TaskRunStarted", 1, taskName="forbid")
+    assert skip < start
+    trace[start]["scheduledTime"] = trace[skip]["scheduledTime"]
+
+
+def retry_miscomputed(trace: Trace) -> None:
+    failed = trace[place(trace, "TaskRunFailed", taskName="flaky")]
+    failed["nextRetryAt"] = later(failed["nextRetryAt"], seconds=30)
+
+
+def retry_too_early(trace: Trace) -> None:
+    start = place(trace, "TaskRunStarted", taskName="flaky", trigger="retry")
+    trace[start] = shifted(trace[start], seconds=-60)
+
+
+def retry_too_often(trace: Trace) -> None:
+    failed = [item for item in trace if item["event"] == "TaskRunFailed" and item["taskName"] == "flaky"]
+    last = next(item for item in failed if item.get("nextRetryAt") is None)
+    last["nextRetryAt"] = later(last["at"], minutes=6)
+
+
+def after_deadline(trace: Trace) -> None:
+    drop = place(trace, "TaskAttemptDropped", taskName="late")
+    start = trace[place(trace, "TaskRunStarted", 1, taskName="late")]
+    at = {"at": trace[drop]["at"], "actualTime": trace[drop]["at"], "runId": start["runId"] + "9"}
+    trace[drop] = {**start, **at}
+
+
+def outside_window(trace: Trace) -> None:
+    start = trace[place(trace, "TaskRunStarted", 0, taskName="after")]
+    start["scheduledTime"] = later(start["nominalTime"], hours=3, seconds=1)
+    start["at"] = start["actualTime"] = start["scheduledTime"]
+
+
+def against_constraints(trace: Trace) -> None:
+    lost = place(trace, "TaskUnschedulable", taskName="work")
+    start = trace[place(trace, "TaskRunStarted", taskName="work")]
+    nominal = trace[lost]["firstPeriod"]
+    when = later(nominal, minutes=5)
+    fields = {"nominalTime": nominal, "scheduledTime": when, "runId": start["runId"] + "9"}
+    trace[lost] = {**start, **fields, "at": trace[lost]["at"], "actualTime": trace[lost]["at"]}
+
+
+def another_second(trace: Trace) -> None:
+    start = trace[place(trace, "TaskRunStarted", 1, taskName="around")]
+    start["scheduledTime"] = later(start["scheduledTime"], seconds=-1)
+
+
+def while_suspended(trace: Trace) -> None:
+    suspended = place(trace, "TaskSuspended", taskName="quiet")
+    start = trace[place(trace, "TaskRunStarted", taskName="quiet")]
+    when = {key: "2026-03-01T13:00:00Z" for key in ("at", "actualTime", "scheduledTime")}
+    moment = next(i for i, item in enumerate(trace) if i > suspended and item["at"] > "2026-03-01T13:00:00Z")
+    end = {"event": "TaskRunCompleted", "at": when["at"], "taskName": "quiet", "duration": 0, "success": True}
+    trace[moment:moment] = [{**start, **when, "runId": start["runId"] + "9"}, {**end, "runId": start["runId"] + "9"}]
+
+
+def settled_while_suspended(trace: Trace) -> None:
+    suspended = place(trace, "TaskSuspended", taskName="quiet")
+    due = "2026-03-01T13:00:00Z"
+    fields = {"at": due, "taskName": "quiet", "firstMissed": due, "lastMissed": due, "count": 1, "reason": "none"}
+    moment = next(i for i, item in enumerate(trace) if i > suspended and item["at"] > due)
+    trace.insert(moment, {"event": "TaskMissed", **fields})
+
+
+def not_held_back(trace: Trace) -> None:
+    held = place(trace, "TaskQuarantined", taskName="poison")
+    start = next(
+        i for i, item in enumerate(trace) if i > held and item["event"] == "TaskRunStarted" and item["taskName"] == "poison"
+    )
+    moved = {**trace[start], "at": later(trace[held]["at"], seconds=2), "actualTime": later(trace[held]["at"], seconds=2)}
+    if moved["scheduledTime"] > moved["at"]:
+        moved |= {"trigger": "interrupted", "scheduledTime": "2026-03-01T12:00:00Z"}
+    trace.insert(held + 1, moved)
+    del trace[start + 1]
+
+
+def held_too_long(trace: Trace) -> None:
+    held = trace[place(trace, "TaskQuarantined", taskName="poison")]
+    held["until"] = later(held["until"], hours=1)
+
+
+def too_many(trace: Trace) -> None:
+    for item in trace:
+        if item["event"] == "InstanceStarted":
+            item["maxConcurrent"] = 3
+
+
+def start_after_stop(trace: Trace) -> None:
+    start = place(trace, "TaskRunStarted", -1, taskName="often")
+    end = place(trace, "TaskRunCompleted", runId=trace[start]["runId"])
+    moved = [trace[start], trace[end]]
+    del trace[end], trace[start]
+    trace += moved
+
+
+def end_after_stop(trace: Trace) -> None:
+    trace.append(trace.pop(place(trace, "TaskRunCompleted", -1)))
+
+
+def fabricated_end(trace: Trace) -> None:
+    orphaned = place(trace, "TaskOrphaned", taskName="poison", reason="interrupted")
+    start = trace[place(trace, "TaskRunStarted", taskName="poison")]
+    end = {"event": "TaskRunCompleted", "at": trace[orphaned]["at"], "taskName": "poison", "duration": 1.0}
+    trace[orphaned] = {**end, "runId": start["runId"], "success": True}
+
+
+def start_by_the_dead(trace: Trace) -> None:
+    second = place(trace, "InstanceStarted", 1)
+    dead = trace[place(trace, "InstanceStarted")]["instanceId"]
+    start = next(i for i, item in enumerate(trace) if i > second and item["event"] == "TaskRunStarted")
+    name = trace[start]["runId"]
+    for item in trace:
+        if item.get("runId") == name:
+            item["runId"] = f"{dead}-77"
+
+
+def stop_leaves_one(trace: Trace) -> None:
+    del trace[place(trace, "TaskRunCompleted", -1)]
+
+
+def bad_expression(trace: Trace) -> None:
+    trace[place(trace, "TaskAdded", taskName="twice")]["cronExpression"] = "*/30 2 * * *"
+
+
+def impossible_day(trace: Trace) -> None:
+    trace[place(trace, "TaskAdded", taskName="twice")]["cronExpression"] = "30 2 30 2 *"
+
+
+def negative_delay(trace: Trace) -> None:
+    trace[place(trace, "TaskAdded", taskName="twice")]["retryDelayMs"] = -1
+
+
+def clock_was_right(trace: Trace) -> None:
+    reset = place(trace, "TaskBaseReset")
+    wrong = place(trace, "ClockStepped", 0)
+    trace.insert(wrong + 1, {**trace[reset], "at": trace[wrong]["at"], "taskName": "often"})
+
+
+def never_started(trace: Trace) -> None:
+    for start in range(len(trace) - 1, -1, -1):
+        item = trace[start]
+        if item.get("taskName") == "often" and item["event"] in ("TaskRunStarted", "TaskRunCompleted") and start > 12:
+            del trace[start]
+
+
+def late_start(trace: Trace) -> None:
+    start = place(trace, "TaskRunStarted", 4, taskName="often")
+    end = place(trace, "TaskRunCompleted", runId=trace[start]["runId"])
+    trace[start], trace[end] = shifted(trace[start], minutes=7), shifted(trace[end], minutes=7)
+
+
+def not_restarted(trace: Trace) -> None:
+    restart = place(trace, "TaskRunStarted", trigger="interrupted", taskName="poison")
+    run_id = trace[restart]["runId"]
+    trace[:] = [item for item in trace if item.get("runId") != run_id]
+    second = place(trace, "TaskOrphaned", 1, taskName="poison", reason="interrupted")
+    moment = later(trace[second]["at"], seconds=-1)
+    del trace[second]
+    alive = {"event": "TaskSuspended", "at": moment, "taskName": "once", "by": "command"}
+    trace.insert(place(trace, "InstanceStarted", 2), alive)
+
+
+def endless_initialize(trace: Trace) -> None:
+    index = place(trace, "SchedulerInitializationCompleted")
+    trace[index] = shifted(trace[index], minutes=3)
+
+
+def endless_stop(trace: Trace) -> None:
+    index = place(trace, "SchedulerStopped")
+    trace[index] = shifted(trace[index], minutes=3)
+
+
+LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
+    "start-owed.not-due": ("ordinary", start_never_due),
+    "start-owed.unknown-task": ("ordinary", start_of_nobody),
+    "start-owed.unregistered": ("edits", start_after_removal),
+    "start-owed.retry-of-nothing": ("ordinary", retry_without_failure),
+    "no-overlap.queue": ("overlap", overlapping),
+    "no-overlap.by-hand": ("overlap", by_hand_while_running),
+    "ends-follow-starts.twice": ("ordinary", end_twice),
+    "ends-follow-starts.another": ("ordinary", end_of_another),
+    "one-execution-per-period.minute": ("ordinary", minute_twice),
+    "one-execution-per-period.window": ("windows", period_twice),
+    "one-success-per-period": ("ordinary", success_twice),
+    "no-make-up-bursts": ("clocks", burst),
+    "every-minute-accounted.gap": ("clocks", unaccounted),
+    "every-minute-accounted.count": ("clocks", miscounted),
+    "unstarted-only-for-cause.missed": ("ordinary", missed_without_cause),
+    "unstarted-only-for-cause.edit": ("edits", edit_forgets),
+    "outcomes-permanent": ("overlap", skipped_then_started),
+    "retry-rule.instant": ("failures", retry_miscomputed),
+    "retry-rule.early": ("failures", retry_too_early),
+    "retry-rule.attempts": ("failures", retry_too_often),
+    "deadline": ("failures", after_deadline),
+    "chosen-in-window.outside": ("windows", outside_window),
+    "chosen-in-window.constraints": ("windows", against_constraints),
+    "chosen-time": ("windows", another_second),
+    "suspension-holds.start": ("edits", while_suspended),
+    "suspension-holds.settled": ("edits", settled_while_suspended),
+    "quarantine.start": ("deaths", not_held_back),
+    "quarantine.length": ("deaths", held_too_long),
+    "slots": ("overlap", too_many),
+    "quiet-after-stop.start": ("ordinary", start_after_stop),
+    "quiet-after-stop.end": ("ordinary", end_after_stop),
+    "quiet-after-crash.end": ("deaths", fabricated_end),
+    "quiet-after-crash.start": ("deaths", start_by_the_dead),
+    "stop-waits": ("ordinary", stop_leaves_one),
+    "invalid-never-registered.steps": ("ordinary", bad_expression),
+    "invalid-never-registered.day": ("ordinary", impossible_day),
+    "invalid-never-registered.delay": ("ordinary", negative_delay),
+    "settled-only-forwards": ("clocks", clock_was_right),
+    "owed-started.never": ("ordinary", never_started),
+    "owed-started.late": ("ordinary", late_start),
+    "interrupted-restarted": ("deaths", not_restarted),
+    "initialize-ends": ("ordinary", endless_initialize),
+    "stop-ends": ("ordinary", endless_stop),
+}
+
+
+def write(path: Path, trace: Trace) -> None:
+    path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in trace))
+
+
+def main() -> None:
+    good = {name: lived(life) for name, life in LIVES.items()}
+    for name, trace in good.items():
+        write(HERE / "good" / f"{name}.jsonl", trace)
+    for name, (life, lie) in LIES.items():
+        trace = [dict(event) for event in good[life]]
+        lie(trace)
+        write(HERE / "bad" / f"{name}.jsonl", trace)
+
+
+if __name__ == "__main__":
+    main()
