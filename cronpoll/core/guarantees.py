@@ -277,11 +277,13 @@ class Audit:
 
     def report(self) -> Report:
         """The judgement over what was read so far."""
-        open_ones = self._still_open()
+        open_ones, never = self._still_open()
         opened = Counter(obligation.guarantee for obligation in open_ones)
+        late = Counter(violation.guarantee for violation in never)
         verdicts = []
         for guarantee in GUARANTEES:
-            broken, occasions, still = self._broken[guarantee], self._occasions[guarantee], opened[guarantee]
+            broken, still = self._broken[guarantee] + late[guarantee], opened[guarantee]
+            occasions = self._occasions[guarantee] + late[guarantee]
             verdict: Literal["kept", "violated", "inconclusive", "no occasion"] = "kept" if occasions else "no occasion"
             if broken:
                 verdict = "violated"
@@ -290,7 +292,7 @@ class Audit:
             verdicts.append(Verdict(guarantee, verdict, occasions, broken, still))
         return Report(
             verdicts,
-            self._violations,
+            self._violations + never,
             open_ones,
             list(self._notes),
             self._events,
@@ -575,34 +577,41 @@ class Audit:
             return p.OWED_STARTED, _LONG_AGO + task.retry + self._set_by, "the retry"
         return None
 
-    def _nothing_overdue(self, task: _Task, event: e.Event, now: datetime) -> None:
-        """Judge what a task owes at `now`, a moment at which the scheduler is known to have been active."""
+    def _overdue(self, task: _Task, now: datetime) -> tuple[Guarantee, datetime, str] | None:
+        """What a task owes at `now`, a moment at which the scheduler is known to have been active."""
         if task.free > now or self._free > now:
-            return  # something stood in its way until later, or the clock was set back since
-        owes = self._owes(task, now)
+            return None  # something stood in its way until later, or the clock was set back since
+        return self._owes(task, now)
+
+    def _nothing_overdue(self, task: _Task, event: e.Event, now: datetime) -> None:
+        owes = self._overdue(task, now)
         if owes is not None:
             guarantee, since, what = owes
             self._in_time(task, event, now, guarantee, since, what)
 
-    def _still_open(self) -> list[Obligation]:
+    def _still_open(self) -> tuple[list[Obligation], list[Violation]]:
         """What is owed at the end. If it was overdue by the last sign of life, that is a violation and not open."""
         found: list[Obligation] = []
+        broken: list[Violation] = []
         if self._state == "running" and self._stop_requested is None:
-            sign = e.Event(self._active)
+            end = max(self._active, self._last or self._active)
             for task in self._tasks.values():
-                owes = self._owes(task, max(self._active, self._last or self._active))
-                if owes is None:
-                    continue
-                guarantee, since, what = owes
-                if self._active - self._could(task, self._active, since) > self._patience() + UNRECORDED:
-                    self._violated(guarantee, task, task.last or sign, f"{what} was never seen to")
-                else:
-                    found.append(Obligation(guarantee, task.name, since, what))
+                late = self._overdue(task, self._active)
+                if late is not None:
+                    guarantee, since, what = late
+                    if self._active - self._could(task, self._active, since) > self._patience() + UNRECORDED:
+                        shown = () if task.last is None else (task.last,)
+                        text = f"{what} was never seen to, and the scheduler was alive {_text(self._active)}"
+                        broken.append(Violation(guarantee, task.name, since, text, shown))
+                        continue
+                owes = self._owes(task, end)
+                if owes is not None:
+                    found.append(Obligation(owes[0], task.name, *owes[1:]))
         if self._initializing is not None:
             found.append(Obligation(p.INIT_ENDS, None, self._initializing.at, "an initialize"))
         if self._stop_requested is not None:
             found.append(Obligation(p.STOP_ENDS, None, self._stop_requested, "a stop"))
-        return found
+        return found, broken
 
     # Ends.
 
@@ -848,6 +857,8 @@ class Audit:
             task.handled = frozenset(event.handled)
             task.settled = opening(new, now) if task.served is None else max(opening(new, now), task.served)
             task.free = now
+        if old.options.suspend and not new.options.suspend:
+            task.free = now  # it is resumed with this; the record of that follows
         task.config = new
         if moved:
             task.ticks = self._ticks(task.name, new)

@@ -26,7 +26,8 @@ _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 _SEARCH_DAYS: Final = 41 * 366
 """No expression that ever matches waits longer than from one leap day that is a Monday to the next, over a century's end."""
-_KEPT_DAYS: Final = 400
+_LAST_DAY: Final = datetime(9_990, 1, 1, tzinfo=UTC).toordinal()
+_KEPT_DAYS: Final = 20
 _KEPT_PERIODS: Final = 20_000
 _SEARCH_PERIODS: Final = 15_000
 """More than one per minute in the longest window."""
@@ -87,6 +88,8 @@ class Ticks:
         self._known: dict[int, tuple[datetime, ...]] = {}
         self._from: datetime | None = None
         self._until: datetime | None = None
+        self._asked: datetime | None = None
+        self._next: datetime | None = None
 
     def latest(self, at: datetime) -> datetime | None:
         """The last due minute not later than `at`, or None if there is none for very long."""
@@ -112,11 +115,10 @@ class Ticks:
         place = bisect_right(due, at)
         if place < len(due):
             return due[place]
-        for number in range(ordinal + 1, ordinal + _SEARCH_DAYS):
-            day = self._day(number)
-            if day:
-                return day[0]
-        return None
+        if self._asked is None or self._next is None or not self._asked <= at < self._next:
+            days = (self._day(number) for number in range(ordinal + 1, min(ordinal + _SEARCH_DAYS, _LAST_DAY)))
+            self._asked, self._next = at, next((day[0] for day in days if day), None)
+        return self._next
 
     def nominal(self, due: datetime) -> datetime | None:
         return due if self.latest(due) == due else None

@@ -6,7 +6,6 @@ The files are what is tested, not this script: they stay as they are while the s
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -29,8 +28,8 @@ Trace = list[dict[str, Any]]
 # -- lives -------------------------------------------------------------------------------------------------------------
 
 
-def task(name: str, cron: str, job: Any = None, delay: timedelta = minutes(5), **options: Any) -> Registration:
-    return Registration(name, cron, job or Job(), delay, **options)
+def task(name: str, cron: str, job: Any = None, delay: timedelta | None = None, **options: Any) -> Registration:
+    return Registration(name, cron, job or Job(), minutes(5) if delay is None else delay, **options)
 
 
 async def ordinary() -> World:
@@ -96,7 +95,9 @@ async def edits() -> World:
     await engine_of(world.scheduler).suspend("quiet")
     await world.until("2026-03-01T14:05:00Z")
     await engine_of(world.scheduler).resume("quiet")
-    await world.reload([task("slow", "30 * * * *"), task("quiet", "0 * * * *", suspend=True), task("gone", "0 * * * *")])
+    await world.reload(
+        [task("slow", "30 * * * *"), task("quiet", "0 * * * *", suspend=True), task("gone", "0 * * * *")]
+    )
     await world.passes(hours=3)
     await world.reload([task("slow", "30 * * * *"), task("quiet", "0 * * * *"), task("gone", "0 * * * *")])
     await world.passes(hours=2)
@@ -333,7 +334,7 @@ def another_second(trace: Trace) -> None:
 def while_suspended(trace: Trace) -> None:
     suspended = place(trace, "TaskSuspended", taskName="quiet")
     start = trace[place(trace, "TaskRunStarted", taskName="quiet")]
-    when = {key: "2026-03-01T13:00:00Z" for key in ("at", "actualTime", "scheduledTime")}
+    when = dict.fromkeys(("at", "actualTime", "scheduledTime"), "2026-03-01T13:00:00Z")
     moment = next(i for i, item in enumerate(trace) if i > suspended and item["at"] > "2026-03-01T13:00:00Z")
     end = {"event": "TaskRunCompleted", "at": when["at"], "taskName": "quiet", "duration": 0, "success": True}
     trace[moment:moment] = [{**start, **when, "runId": start["runId"] + "9"}, {**end, "runId": start["runId"] + "9"}]
@@ -350,9 +351,15 @@ def settled_while_suspended(trace: Trace) -> None:
 def not_held_back(trace: Trace) -> None:
     held = place(trace, "TaskQuarantined", taskName="poison")
     start = next(
-        i for i, item in enumerate(trace) if i > held and item["event"] == "TaskRunStarted" and item["taskName"] == "poison"
+        i
+        for i, item in enumerate(trace)
+        if i > held and item["event"] == "TaskRunStarted" and item["taskName"] == "poison"
     )
-    moved = {**trace[start], "at": later(trace[held]["at"], seconds=2), "actualTime": later(trace[held]["at"], seconds=2)}
+    moved = {
+        **trace[start],
+        "at": later(trace[held]["at"], seconds=2),
+        "actualTime": later(trace[held]["at"], seconds=2),
+    }
     if moved["scheduledTime"] > moved["at"]:
         moved |= {"trigger": "interrupted", "scheduledTime": "2026-03-01T12:00:00Z"}
     trace.insert(held + 1, moved)
