@@ -17,14 +17,17 @@ import hashlib
 import math
 import os
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
-from cronpoll.core.events import INFO, Event
+from cronpoll.core.events import INFO, Event, TaskProcessStarted
+from cronpoll.core.model import ChildProcess, OpenRun
 from cronpoll.runtime.clock import LONGEST_WAIT, Waker
+from cronpoll.runtime.runs import RunFailedError, current_run
 from cronpoll.runtime.scheduler import Scheduler
+from cronpoll.runtime.survivors import Survivor
 from cronpoll.store.journal import Journal
 
 T = TypeVar("T")
@@ -360,6 +363,69 @@ def _fail(number: int) -> NoReturn:
     raise OSError(number, os.strerror(number))
 
 
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+class SimulatedProcesses:
+    """A process table. A child lives as long as it was given, also when the scheduler that started it dies before."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, str] = {}
+        self._stubborn: set[int] = set()
+        self._next_pid = 100
+        self._parent_died = False
+
+    def command(self, seconds: float, *, code: int = 0, stubborn: bool = False) -> Callable[[], Coroutine[Any, Any, None]]:
+        """A callback that runs a child for so long. A stubborn one does not end when it is asked to, only when killed."""
+
+        async def callback() -> None:
+            run = current_run.get()
+            assert run is not None, "a child belongs to a run"
+            pid = self._spawn(run.run_id, seconds, stubborn)
+            identity = ChildProcess(pid, 0.0, "simulated")
+            run.tell(TaskProcessStarted(run.started_at, run.task_name, run.run_id, identity))
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError:
+                if not self._parent_died:  # it was ended in order, and its child with it
+                    self._gone(pid)
+                raise
+            if code:
+                raise RunFailedError("ExitCode", f"exited with code {code}")
+
+        return callback
+
+    def alive(self, run_id: str) -> bool:
+        return run_id in self._alive.values()
+
+    def parent_dies(self) -> None:
+        self._parent_died = True
+
+    def parent_starts(self) -> None:
+        self._parent_died = False
+
+    def _spawn(self, run_id: str, seconds: float, stubborn: bool) -> int:
+        self._next_pid += 1
+        pid = self._next_pid
+        self._alive[pid] = run_id
+        if stubborn:
+            self._stubborn.add(pid)
+        asyncio.get_running_loop().call_later(seconds, self._gone, pid)
+        return pid
+
+    def _gone(self, pid: int) -> None:
+        self._alive.pop(pid, None)
+
+    def find(self, runs: Sequence[OpenRun]) -> list[Survivor]:
+        wanted = {run.run_id for run in runs}
+        return [Survivor(pid, run_id, "simulated") for pid, run_id in list(self._alive.items()) if run_id in wanted]
+
+    def end(self, survivors: Sequence[Survivor], *, kill: bool) -> None:
+        for survivor in survivors:
+            if kill or survivor.pid not in self._stubborn:
+                self._gone(survivor.pid)
+
+
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
@@ -391,15 +457,23 @@ class World:
         await world.crash()
 
     cronpoll.testing.run(scenario)
+
+    With `children`, a scheduler looks for what `world.processes.command(...)` of an earlier one has left behind.
     """
 
     def __init__(
-        self, start: datetime | str = "2026-01-01T00:00:00Z", *, every_minute: bool = True, **options: Any
+        self,
+        start: datetime | str = "2026-01-01T00:00:00Z",
+        *,
+        every_minute: bool = True,
+        children: bool = False,
+        **options: Any,
     ) -> None:
         self.clock = SimulatedClock(start, every_minute=every_minute)
         self.disk = SimulatedDisk()
+        self.processes = SimulatedProcesses()
         self.log = Recorder()
-        self._options: dict[str, Any] = {"zone": "UTC", **options}
+        self._options: dict[str, Any] = {"zone": "UTC", "processes": self.processes if children else None, **options}
         self._scheduler: Scheduler | None = None
         self._others: set[asyncio.Task[Any]] = set()
 
@@ -421,6 +495,7 @@ class World:
         assert self._scheduler is None, "a scheduler is running; stop or crash it first"
         # Tasks that exist now belong to the scenario; those that appear from here on die with the process.
         self._others = asyncio.all_tasks()
+        self.processes.parent_starts()
         settings: dict[str, Any] = {"store": self.journal(), "clock": self.clock, "log": self.log}
         scheduler = self._scheduler = Scheduler(**{**settings, **self._options, **options})
         try:
@@ -438,8 +513,9 @@ class World:
         await scheduler.stop()
 
     async def crash(self) -> None:
-        """Kill the process: nothing more is written, nothing more runs."""
+        """Kill the process: nothing more is written, nothing more runs, but for children it has started."""
         self.disk.crash_at = 0
+        self.processes.parent_dies()
         doomed = [task for task in asyncio.all_tasks() if task not in self._others]
         for task in doomed:
             task.cancel()
