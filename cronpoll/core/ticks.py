@@ -29,8 +29,10 @@ _SEARCH_DAYS: Final = 41 * 366
 _LAST_DAY: Final = datetime(9_990, 1, 1, tzinfo=UTC).toordinal()
 _KEPT_DAYS: Final = 20
 _KEPT_PERIODS: Final = 20_000
-_SEARCH_PERIODS: Final = 15_000
-"""More than one per minute in the longest window."""
+_TRIED_PERIODS: Final = 3_000
+"""Periods on days that the constraints allow, and still without a time, after which there is none: two days of minutes."""
+_SEARCH_PERIODS: Final = 600_000
+"""More than one per minute in a year: months can be refused."""
 _FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
 _NUMBER: Final = re.compile(r"[0-9]+")
 _LONGEST_MONTH: Final = {1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31}
@@ -215,6 +217,7 @@ class Chosen:
         self._early = timedelta(0) if mode == "after" else length
         self._late = timedelta(0) if mode == "before" else length
         self._known: dict[datetime, datetime | None] = {}
+        self._days: dict[date, bool] = {}
 
     def window(self, nominal: datetime) -> tuple[datetime, datetime]:
         """The first and the last second of a period's window."""
@@ -290,16 +293,42 @@ class Chosen:
             return mean / length if sigma == 0 else u
         return NormalDist(mean, sigma).inv_cdf(u) / length
 
+    def _thinkable(self, nominal: datetime) -> bool:
+        """Whether a day that the window touches is allowed, whatever the time of day: most refused periods end here."""
+        start, end = self.window(nominal)
+        day, last = start.astimezone(self._zone).date(), end.astimezone(self._zone).date()
+        while not self._day_allowed(day):
+            if day >= last:
+                return False
+            day += _DAY
+        return True
+
+    def _day_allowed(self, day: date) -> bool:
+        known = self._days.get(day)
+        if known is None:
+            if len(self._days) >= _KEPT_PERIODS:
+                self._days.clear()
+            noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+            only, avoid = self._spread.only, self._spread.avoid
+            known = only is None or all(_holds(only, noon, days_alone=True))
+            if avoid is not None and not (avoid.hours or avoid.between):
+                known = known and not any(_holds(avoid, noon))
+            self._days[day] = known
+        return known
+
     def latest(self, at: datetime) -> datetime | None:
         """The last chosen time not later than `at`."""
         nominal = self.nominals.latest(at + self._early)
         best: datetime | None = None
+        tried = 0
         for _ in range(_SEARCH_PERIODS):
-            if nominal is None or (best is not None and self.window(nominal)[1] < best):
+            if nominal is None or tried > _TRIED_PERIODS or (best is not None and self.window(nominal)[1] < best):
                 break
-            chosen = self.chosen(nominal)
-            if chosen is not None and chosen <= at and (best is None or chosen > best):
-                best = chosen
+            if self._thinkable(nominal):
+                chosen = self.chosen(nominal)
+                tried += best is None and chosen is None
+                if chosen is not None and chosen <= at and (best is None or chosen > best):
+                    best = chosen
             nominal = self.nominals.latest(nominal - MICROSECOND)
         return best
 
@@ -307,12 +336,15 @@ class Chosen:
         """The first chosen time later than `at`."""
         nominal = self.nominals.after(at - self._late - MINUTE)
         best: datetime | None = None
+        tried = 0
         for _ in range(_SEARCH_PERIODS):
-            if nominal is None or (best is not None and self.window(nominal)[0] > best):
-                return best
-            chosen = self.chosen(nominal)
-            if chosen is not None and chosen > at and (best is None or chosen < best):
-                best = chosen
+            if nominal is None or tried > _TRIED_PERIODS or (best is not None and self.window(nominal)[0] > best):
+                break
+            if self._thinkable(nominal):
+                chosen = self.chosen(nominal)
+                tried += best is None and chosen is None
+                if chosen is not None and chosen > at and (best is None or chosen < best):
+                    best = chosen
             nominal = self.nominals.after(nominal)
         return best
 
@@ -334,9 +366,9 @@ class Chosen:
         return near[-1][1] if near else None
 
 
-def _holds(clauses: Any, wall: datetime) -> Iterator[bool]:
+def _holds(clauses: Any, wall: datetime, *, days_alone: bool = False) -> Iterator[bool]:
     minute = wall.hour * 60 + wall.minute
-    if clauses.hours:
+    if clauses.hours and not days_alone:
         yield wall.hour in clauses.hours
     if clauses.dow:
         yield wall.isoweekday() % 7 in clauses.dow
@@ -344,7 +376,7 @@ def _holds(clauses: Any, wall: datetime) -> Iterator[bool]:
         yield wall.day in clauses.dom
     if clauses.months:
         yield wall.month in clauses.months
-    if clauses.between:
+    if clauses.between and not days_alone:
         yield any((a <= minute <= b) if a <= b else (minute >= a or minute <= b) for a, b in clauses.between)
     if clauses.dates:
         yield any(first <= wall.date() <= last for first, last in clauses.dates)

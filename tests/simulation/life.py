@@ -1,0 +1,359 @@
+"""Lives a plan on the production scheduler, and keeps what can be held against it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from cronpoll import Journal, Registration
+from cronpoll.core.errors import CronpollError, ManualStartRefusedError, SuspensionRefusedError
+from cronpoll.core.guarantees import Audit, Report
+from cronpoll.runtime.engine import Engine
+from cronpoll.runtime.runs import current_run
+from cronpoll.runtime.scheduler import engine_of
+from cronpoll.store.reading import read_history
+from cronpoll.testing import SimulatedCrashError, World, run
+from tests.simulation.plan import ZONES, Behaviour, Plan, Step, TaskPlan
+
+OFFSET = 0.5
+"""Steps happen this far into a second, and ever so little further each time: the scheduler itself acts on whole ones."""
+HAIR = 0.0013
+CALM_SECONDS = 130
+"""At the end, so that whatever is owed has been seen to."""
+_DURABLE_TAIL = 1 << 16
+
+
+class Start(NamedTuple):
+    """A start, as model and log can both tell it."""
+
+    name: str
+    why: str
+    due: str
+    at: str
+
+
+def moment(at: datetime) -> str:
+    """To the millisecond: the simulated clock counts in microseconds, the model does not count the microseconds of waits."""
+    return (at + timedelta(microseconds=500)).isoformat(timespec="milliseconds")
+
+
+class Lived(NamedTuple):
+    """What is known of a life that is over."""
+
+    broken: list[str]
+    starts: list[Start]
+    days: float
+    log: list[Any]
+
+
+class Life:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.zone = plan.zone
+        self.tasks = {task.name: task for task in plan.tasks}
+        self.registrations: dict[str, Registration] = {}
+        self.begun: Counter[str] = Counter()
+        self.at_once: Counter[str] = Counter()
+        self.broken: list[str] = []
+        timeout = None if plan.stop_timeout is None else timedelta(seconds=plan.stop_timeout)
+        self.world = World(
+            plan.start,
+            every_minute=plan.every_minute,
+            children=plan.rough,
+            zone=lambda: ZoneInfo(self.zone),
+            max_concurrent=plan.max_concurrent,
+            stop_timeout=timeout,
+        )
+
+    # -- what the scheduler is given --------------------------------------------------------------------------------------
+
+    def present(self) -> list[Registration]:
+        return [self._registration(task) for task in self.tasks.values()]
+
+    def _registration(self, task: TaskPlan) -> Registration:
+        known = self.registrations.get(task.name)
+        if known is None or known.description != task.name or self._plans.get(task.name) != task:
+            known = self.registrations[task.name] = registration_of(task, self._callback(task))
+            self._plans[task.name] = task
+        return known
+
+    @property
+    def _plans(self) -> dict[str, TaskPlan]:
+        return self.__dict__.setdefault("_plans_now", {})
+
+    def _callback(self, task: TaskPlan) -> Any:
+        # All of one kind: a scheduler sees from the function whether it is a coroutine's or a thread's.
+        if task.behaviours[0].kind == "thread" and task.concurrency != "replace":
+
+            def in_thread() -> None:
+                with self._watched(task) as behaviour:
+                    if behaviour.fails:
+                        raise RuntimeError("as planned")
+
+            return in_thread
+
+        async def callback() -> None:
+            with self._watched(task) as behaviour:
+                match behaviour.kind:
+                    case "process" | "deaf process":
+                        deaf = behaviour.kind == "deaf process"
+                        code = int(behaviour.fails)
+                        await self.world.processes.command(behaviour.seconds, code=code, stubborn=deaf)()
+                    case "stubborn":
+                        with contextlib.suppress(asyncio.CancelledError):
+                            await asyncio.sleep(behaviour.seconds)
+                        await asyncio.sleep(2.0171)
+                    case _:
+                        await asyncio.sleep(behaviour.seconds)
+                if behaviour.fails:
+                    raise RuntimeError("as planned")
+
+        return callback
+
+    @contextlib.contextmanager
+    def _watched(self, task: TaskPlan) -> Iterator[Behaviour]:
+        name, run = task.name, current_run.get()
+        assert run is not None
+        behaviour = task.behaviours[self.begun[name] % len(task.behaviours)]
+        self.begun[name] += 1
+        self.at_once[name] += 1
+        if self.at_once[name] > 1 and task.concurrency != "allow":
+            self.broken.append(f"{name} overlaps itself: {run.run_id} at {self.world.now}")
+        if not self._durable(run.run_id):
+            self.broken.append(f"{name} was called without a durable record: {run.run_id} at {self.world.now}")
+        try:
+            yield behaviour
+        finally:
+            self.at_once[name] -= 1
+
+    def _durable(self, run_id: str) -> bool:
+        wanted = run_id.encode()
+        files = self.world.disk._durable_names.values()
+        return any(wanted in file.content[max(0, file.synced - _DURABLE_TAIL) : file.synced] for file in files)
+
+    # -- the life ---------------------------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        world = self.world
+        await asyncio.sleep(OFFSET)
+        await self.boot()
+        for step in self.plan.steps:
+            await asyncio.sleep(step.after + HAIR)
+            if self.engine is None and not await self.revived():
+                continue
+            await self.do(step)
+            await self.same_when_read()
+        world.disk.failures.clear()
+        world.disk.capacity = world.disk.crash_at = None
+        await asyncio.sleep(HAIR)
+        if self.engine is None:
+            assert await self.revived()
+        await asyncio.sleep(CALM_SECONDS)
+        await self.same_when_read()
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine, if it is alive."""
+        scheduler = self.world._scheduler
+        engine = None if scheduler is None else engine_of(scheduler)
+        return None if engine is None or engine._loop_task is None or engine._loop_task.done() else engine
+
+    async def boot(self) -> None:
+        """Start a scheduler. It may die of what was planned for its disk, or refuse to start with it: then there is none."""
+        self.at_once.clear()
+        try:
+            await self.world.boot(self.present())
+        except SimulatedCrashError:
+            await self.world.crash()
+        except CronpollError:
+            if not self.plan.rough:
+                raise
+
+    async def revived(self) -> bool:
+        """Start again what has died."""
+        if self.world._scheduler is not None:
+            await self.world.crash()
+        await self.boot()
+        return self.engine is not None
+
+    async def reload(self) -> None:
+        try:
+            await self.world.reload(self.present())
+        except (CronpollError, SimulatedCrashError) as error:
+            if not self.plan.rough:
+                raise AssertionError(f"a change was refused: {error!r}") from error
+
+    async def do(self, step: Step) -> None:
+        world, amount = self.world, step.amount
+        match step.deed:
+            case "edit":
+                assert step.task is not None
+                self.tasks[step.name] = step.task
+                await self.reload()
+            case "leave out":
+                self.tasks.pop(step.name, None)
+                await self.reload()
+            case "crash":
+                await self.die(step)
+            case "power loss":
+                await self.die(step, power=True)
+            case "stop":
+                try:
+                    await world.stop()
+                except CronpollError:  # its last words could not be written
+                    assert self.plan.rough
+                await asyncio.sleep(amount)
+                await self.boot()
+            case "crash in a call":
+                world.disk.crash_at = len(world.disk.calls) + 1 + amount
+                await self.some_time()
+                world.disk.crash_at = None
+                if self.engine is None:
+                    await self.die(step, power=bool(step.more))
+            case "crash between":
+                now = world.now
+                await asyncio.sleep((now.replace(second=0, microsecond=0) + timedelta(minutes=1) - now).total_seconds())
+                for _ in range(amount):
+                    await asyncio.sleep(0)
+                await self.die(step, power=bool(step.more))
+            case "set clock":
+                world.clock.step(timedelta(seconds=amount))
+                await self.poke()
+            case "sleep":
+                world.clock.suspend(timedelta(seconds=amount))
+                await self.poke()
+            case "move":
+                self.zone = ZONES[amount]
+                await self.reload()
+            case "full disk":
+                world.disk.capacity = world.disk.used() + step.more
+                world.disk.failures["write"] = [errno.ENOSPC] * (amount - 1)
+                await self.some_time()
+                world.disk.capacity = None
+                world.disk.failures.clear()
+            case "sick disk":
+                world.disk.failures["fsync"] = [errno.EIO] * amount
+                await self.some_time()
+                world.disk.failures.clear()
+            case "run" | "suspend" | "resume":
+                await self.order(step)
+
+    async def some_time(self) -> None:
+        """In which what was planned for the disk meets a start, a reload and an end."""
+        await asyncio.sleep(61.0371)
+        if self.engine is not None:
+            await self.reload()
+        await asyncio.sleep(10.0371)
+
+    async def poke(self) -> None:
+        """A rough life lets the scheduler find out by itself. The model wants to know when."""
+        if not self.plan.rough:
+            await self.reload()
+
+    async def order(self, step: Step) -> None:
+        engine = self.engine
+        assert engine is not None
+        orders = {"run": engine.run_now, "suspend": engine.suspend, "resume": engine.resume}
+        with contextlib.suppress(ManualStartRefusedError, SuspensionRefusedError):
+            await orders[step.deed](step.name)
+
+    async def die(self, step: Step, *, power: bool = False) -> None:
+        world = self.world
+        await world.crash()
+        if power:
+            world.disk.power_fails(keep=step.more, zeros=step.more % 7)
+            world.processes._alive.clear()
+        await asyncio.sleep(step.amount)
+        await self.boot()
+
+    # -- what has to hold -------------------------------------------------------------------------------------------------
+
+    async def same_when_read(self) -> None:
+        """What is in memory is what the journal gives, once everything is written."""
+        engine = self.engine
+        if engine is None:
+            return
+        for _ in range(50):
+            if not (engine.degraded or engine._ledger._backlog or engine._ended or engine._notes):
+                break
+            await asyncio.sleep(0.1 if self.plan.rough else 0)
+        else:
+            self.broken.append(f"what has happened is not written down, and nothing is in the way, at {self.world.now}")
+            return
+        if self.engine is None:
+            return
+        read = await Journal("/state", disk=self.world.disk.fork()).open(self.world.now)
+        if read.book != engine.book:
+            self.broken.append(f"the journal does not give what is in memory, at {self.world.now}")
+
+    def judged(self) -> Iterator[str]:
+        for name, report in (("journal", self._audit_of_journal()), ("log", self._audit_of_log())):
+            for violation in report.violations[:5]:
+                yield f"{name}: {violation.guarantee.name}: {violation.task}: {violation.text} ({violation.at})"
+
+    def _audit_of_journal(self) -> Report:
+        world = self.world
+        with tempfile.TemporaryDirectory() as directory:
+            for path in world.disk.paths():
+                with open(os.path.join(directory, os.path.basename(path)), "wb") as file:
+                    file.write(world.disk.content(path))
+            return Audit(ZoneInfo).see_all(read_history(directory, datetime.fromisoformat(self.plan.start))).report()
+
+    def _audit_of_log(self) -> Report:
+        return Audit(ZoneInfo, durable=False).see_all(self.world.log.events).report()
+
+
+def registration_of(task: TaskPlan, callback: Any) -> Registration:
+    return Registration(
+        task.name,
+        task.cron,
+        callback,
+        timedelta(seconds=task.retry_delay),
+        timezone=task.timezone,
+        repeated_hour=task.repeated_hour,
+        on_change=task.on_change,
+        catch_up=task.catch_up,
+        interrupted=task.interrupted,
+        concurrency=task.concurrency,
+        timeout=None if task.timeout is None else timedelta(seconds=task.timeout),
+        max_attempts=task.max_attempts,
+        retry_backoff=task.backoff,
+        deadline=None if task.deadline is None else timedelta(seconds=task.deadline),
+        suspend=task.suspend,
+        spread=task.spread,
+        description=task.name,
+    )
+
+
+def lived(plan: Plan) -> Lived:
+    """Live a plan, and judge it."""
+    life = Life(plan)
+    elapsed = 0.0
+
+    async def main() -> None:
+        nonlocal elapsed
+        await life.live()
+        elapsed = life.world.clock.monotonic()
+        life.ended = life.world.now  # type: ignore[attr-defined]
+
+    run(main)
+    events = life.world.log.events
+    starts = [
+        Start(
+            event.task_name,
+            "due" if event.trigger == "boot" else event.trigger,
+            moment(event.scheduled_time),
+            moment(event.actual_time),
+        )
+        for event in events
+        if type(event).__name__ == "TaskRunStarted"
+    ]
+    return Lived([*life.broken, *life.judged()], starts, elapsed / 86_400, events)

@@ -1,0 +1,212 @@
+"""What can happen in a life: tasks, and steps one after the other. Data only, so that it can be drawn, shrunk and written down.
+
+A *predictable* plan keeps to what the model foretells to the second: no failing disk, no bound on parallel runs, no children,
+deaths and orders only at moments when the scheduler rests. A *rough* one has everything.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any, Literal
+
+import msgspec
+from hypothesis import strategies as st
+
+from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
+
+NAMES = ("a", "b", "c")
+STARTS = (
+    "2026-03-28T23:58:17Z",  # the night in which Berlin loses an hour
+    "2026-10-24T22:40:03Z",  # and gains one
+    "2026-11-01T04:31:59Z",  # New York gains one
+    "2026-04-04T14:20:00Z",  # Lord Howe gains half of one
+    "2011-12-29T08:00:30Z",  # Apia is about to lose a day
+    "2026-02-27T10:00:41Z",
+)
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kolkata")
+CRONS = (
+    "* * * * *",
+    "0,30 * * * *",
+    "5 * * * *",
+    "0 12,13 * * *",
+    "7,8,9 * * * *",
+    "30 2 * * *",
+    "0 0 * * *",
+    "15 1,2,3 * * 0-6",
+    "0 4 1,29 * 1",
+)
+HOUR = 3_600_000
+
+
+class Behaviour(msgspec.Struct, frozen=True, array_like=True):
+    """One run: how long it takes, whether it fails, and of what kind it is. Not whole seconds, or ends would meet starts."""
+
+    seconds: float
+    fails: bool = False
+    kind: Literal["coroutine", "stubborn", "thread", "process", "deaf process"] = "coroutine"
+
+
+class TaskPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A registration, with what its runs do, in turn."""
+
+    name: str
+    cron: str
+    behaviours: tuple[Behaviour, ...]
+    retry_delay: int = 300
+    timezone: str | None = None
+    repeated_hour: Literal["both", "first"] = "both"
+    on_change: Literal["keep", "reset"] = "keep"
+    catch_up: Literal["once", "if-run-before", "never"] = "once"
+    interrupted: Literal["restart", "abandon"] = "restart"
+    concurrency: Literal["queue", "forbid", "replace", "allow"] = "queue"
+    timeout: int | None = None
+    max_attempts: int | None = None
+    backoff: float = 1.0
+    deadline: int | None = None
+    suspend: bool = False
+    spread: Spread | None = None
+
+
+Deed = Literal[
+    "nothing",
+    "edit",  # one task is another, or new
+    "leave out",
+    "crash",
+    "power loss",
+    "crash in a call",  # of the disk, `amount` from now
+    "crash between",  # `amount` turns of the loop after the next minute
+    "stop",
+    "set clock",
+    "sleep",
+    "run",
+    "suspend",
+    "resume",
+    "full disk",
+    "sick disk",
+    "move",  # the host, to another zone
+]
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """After so many seconds, something happens. What `amount` and `more` are depends on it."""
+
+    after: float
+    deed: Deed
+    name: str = "a"
+    task: TaskPlan | None = None
+    amount: int = 0
+    more: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    start: str
+    zone: str
+    tasks: tuple[TaskPlan, ...]
+    steps: tuple[Step, ...]
+    rough: bool = False
+    max_concurrent: int | None = None
+    stop_timeout: int | None = None
+    every_minute: bool = False
+
+    def text(self) -> str:
+        """The plan as one word, for a command line."""
+        return base64.urlsafe_b64encode(zlib.compress(msgspec.json.encode(self), 9)).decode()
+
+
+def plan_of(text: str) -> Plan:
+    return msgspec.json.decode(zlib.decompress(base64.urlsafe_b64decode(text)), type=Plan)
+
+
+# -- drawing -----------------------------------------------------------------------------------------------------------
+
+
+def pick(*values: Any) -> st.SearchStrategy[Any]:
+    """One of these; the first is the simplest. What stands twice comes twice as often."""
+    return st.sampled_from(values)
+
+
+def behaviours(rough: bool) -> st.SearchStrategy[Behaviour]:
+    seconds = pick(0.0371, 0.0371, 1.0371, 20.0371, 70.0371, 200.0371, 4000.0371)
+    kinds = ("coroutine", "coroutine", "stubborn", "thread", "process", "deaf process") if rough else ("coroutine",)
+    return st.builds(Behaviour, seconds, pick(False, False, True), pick(*kinds))
+
+
+def spreads(rough: bool) -> st.SearchStrategy[Spread]:
+    shapes = ("uniform", "skewEarly", "skewLate", "normal", "exponential") if rough else ("uniform",)
+    night = Constraints(hours=(1, 2, 3))
+    return st.builds(
+        Spread,
+        window=st.builds(Window, pick("after", "around", "before"), pick(HOUR, 60_000, 5 * HOUR, 0, 90_500)),
+        distribution=st.builds(lambda name: Distribution(name=name), pick(*shapes)),
+        seed=st.builds(Seed, pick("stable", "daily", "weekly"), pick("", "x", "y")),
+        avoid=pick(None, None, night),
+        only=pick(None, None, None, Constraints(dow=(1, 2, 3, 4, 5)), Constraints(between=((22 * 60, 300),))),
+    )
+
+
+def tasks(name: str, rough: bool) -> st.SearchStrategy[TaskPlan]:
+    return st.builds(
+        TaskPlan,
+        st.just(name),
+        pick(*CRONS),
+        st.lists(behaviours(rough), min_size=1, max_size=3).map(tuple),
+        retry_delay=pick(300, 0, 1, 45, 4000),
+        timezone=pick(None, None, *ZONES),
+        repeated_hour=pick("both", "first"),
+        on_change=pick("keep", "keep", "reset"),
+        catch_up=pick("once", "once", "if-run-before", "never"),
+        interrupted=pick("restart", "restart", "abandon"),
+        concurrency=pick("queue", "queue", "forbid", "replace", "allow"),
+        timeout=pick(None, None, 65),
+        max_attempts=pick(None, 1, 3),
+        backoff=pick(1.0, 1.0, 2.0),
+        deadline=pick(None, None, None, 600, 20),
+        suspend=pick(False, False, False, False, True),
+        spread=st.none() | st.none() | spreads(rough),
+    )
+
+
+SETS = (30, -30, 500, -500, 5_000, -5_000, 90_000, -90_000, -200_000)
+PAUSES = (1, 7, 59, 200, 1_000, 4_000, 20_000, 90_000)
+CALM = ("nothing", "edit", "leave out", "crash", "stop", "set clock", "sleep", "run", "suspend", "resume", "move")
+WILD = (*CALM, "crash", "power loss", "crash in a call", "crash in a call", "crash between", "full disk", "sick disk")
+
+
+@st.composite
+def steps(draw: st.DrawFn, rough: bool) -> Step:
+    deed = draw(pick(*(WILD if rough else CALM)))
+    # Between the seconds, so that nothing the scheduler does by itself happens at the same moment.
+    after = draw(pick(*PAUSES)) + (draw(pick(0.513, 0.0, 59.9)) if rough else 0)
+    name = draw(pick(*NAMES))
+    match deed:
+        case "edit":
+            return Step(after, deed, name, draw(tasks(name, rough)))
+        case "set clock":
+            small = (3, -3, 4, 4) if rough else ()
+            return Step(after, deed, amount=draw(pick(*SETS, *small)))
+        case "sleep":
+            return Step(after, deed, amount=draw(pick(90, 4, 6_000, 100_000)))
+        case "crash" | "stop" | "power loss":
+            return Step(after, deed, amount=draw(pick(0, 50, 5_000, 100_000)), more=draw(pick(0, 1, 40)))
+        case "crash in a call" | "crash between":
+            return Step(after, deed, amount=draw(st.integers(0, 14)), more=draw(pick(0, 1, 40)))
+        case "full disk" | "sick disk":
+            return Step(after, deed, amount=draw(pick(1, 2, 3)), more=draw(pick(0, 200, 2_000)))
+        case "move":
+            return Step(after, deed, amount=draw(st.integers(0, len(ZONES) - 1)))
+    return Step(after, deed, name)
+
+
+@st.composite
+def plans(draw: st.DrawFn, rough: bool) -> Plan:
+    return Plan(
+        draw(pick(*STARTS)),
+        draw(pick(*ZONES)),
+        tuple(draw(tasks(name, rough)) for name in draw(st.sets(pick(*NAMES), min_size=1).map(sorted))),
+        tuple(draw(st.lists(steps(rough), max_size=14))),
+        rough,
+        max_concurrent=draw(pick(None, 1, 2)) if rough else None,
+        stop_timeout=draw(pick(None, 0, 30)),
+        every_minute=draw(pick(False, True)) if rough else False,
+    )
