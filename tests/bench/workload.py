@@ -78,6 +78,12 @@ def agreeing(minute: datetime) -> list[str]:
     return found
 
 
+def elsewhen(now: datetime) -> list[str]:
+    """Every minute of the day in UTC but those of this hour and its two neighbours."""
+    near = {(now.hour + shift) % 24 for shift in (-1, 0, 1)}
+    return [f"{minute} {hour} * * *" for hour in range(24) if hour not in near for minute in range(60)]
+
+
 def all_distinct(number: int) -> list[str]:
     """No two alike, at most 44,640."""
     return [f"{i % 60} {i // 60 % 24} {i // 1440 % 31 + 1} * *" for i in range(number)]
