@@ -56,6 +56,11 @@ class Group:
             return previous
         return self.schedule.previous_at_or_before(now)
 
+    def due_since(self, base: datetime, now: datetime) -> datetime | None:
+        """The latest due instant in (base, now]."""
+        due = self.latest_due(now)
+        return due if due is not None and due > base else None
+
     def due_before(self, due: datetime) -> datetime | None:
         """The due instant before `due`, which is one itself."""
         if due != self.previous_due:
@@ -76,14 +81,18 @@ class Group:
 
 
 class PeriodGroup(Group):
-    """One task with windows. Its instants do not follow from one another, so they are asked for anew each time."""
+    """One task with windows. Its instants do not follow from one another, so they are asked for anew each time.
 
-    __slots__ = ()
+    Each costs a few decisions, and there can be a million of these: only the next one is always known. Nothing is chosen
+    between the moment for which it was asked and the next instant, so what is settled up to there owes nothing until then.
+    """
+
+    __slots__ = ("_placed_at",)
     schedule: PeriodSchedule
 
     def place(self, now: datetime) -> None:
-        self.previous_due = self.schedule.previous_at_or_before(now)
-        self.earlier_due = None
+        self.previous_due = self.earlier_due = None
+        self._placed_at = now
         self.next_due = self.schedule.look_after(now)
 
     def advance(self, now: datetime) -> None:
@@ -91,6 +100,14 @@ class PeriodGroup(Group):
 
     def latest_due(self, now: datetime) -> datetime | None:
         return self.schedule.previous_at_or_before(now)
+
+    def due_since(self, base: datetime, now: datetime) -> datetime | None:
+        if base >= self._placed_at and (self.next_due is None or now < self.next_due):
+            return None
+        return super().due_since(base, now)
+
+    def due_before(self, due: datetime) -> datetime | None:
+        return self._before(due)
 
 
 def group_of(schedule: AnySchedule, now: datetime) -> Group:

@@ -117,6 +117,7 @@ class _Task:
         "deaths",
         "detached",
         "executed",
+        "forget_beyond",
         "free",
         "handled",
         "interrupted",
@@ -163,6 +164,7 @@ class _Task:
         self.deaths = 0
         self.quarantine: timedelta | None = None
         self.executed: dict[datetime, e.Event | None] = {}
+        self.forget_beyond = 64
         self.handled: frozenset[datetime] = frozenset()
         self.succeeded: deque[datetime] = deque(maxlen=8)
         self.standing: str | None = None
@@ -494,13 +496,16 @@ class Audit:
         if ticks.nominals.latest(nominal) != nominal:
             self._violated(p.START_OWED, task, event, f"there is no period {_text(nominal)}")
         begin, end = ticks.window(nominal)
-        inside = begin <= scheduled <= end and ticks.allowed(scheduled)
-        self._check(inside, p.IN_WINDOW, task, event, f"{_text(scheduled)} is not an allowed time in its window")
+        self._occasions[p.IN_WINDOW] += 1
+        if not (begin <= scheduled <= end and ticks.allowed(scheduled)):
+            self._violated(p.IN_WINDOW, task, event, f"{_text(scheduled)} is not an allowed time in its window")
         slack = timedelta(0) if ticks.exact else SECOND
         chosen = ticks.chosen(nominal)
         same = chosen is not None and abs(chosen - scheduled) <= slack
         if same or ticks.exact or self._unconstrained(task):
-            self._check(same, p.DETERMINISTIC, task, event, f"the time for this period is {_text(chosen)}")
+            self._occasions[p.DETERMINISTIC] += 1
+            if not same:
+                self._violated(p.DETERMINISTIC, task, event, f"the time for this period is {_text(chosen)}")
         if scheduled > now:
             self._violated(p.START_OWED, task, event, f"{_text(scheduled)} had not come yet")
         if nominal in task.executed:
@@ -508,7 +513,9 @@ class Audit:
         self._executed(task, nominal, event)
         if ticks.exact:
             latest = ticks.latest(now)
-            self._check(latest == scheduled, p.NO_BURST, task, event, f"{_text(latest)} was chosen, too, and is later")
+            self._occasions[p.NO_BURST] += 1
+            if latest != scheduled:
+                self._violated(p.NO_BURST, task, event, f"{_text(latest)} was chosen, too, and is later")
             self._first_unsettled(task, event, ticks.after(task.settled), now)
         else:
             self._in_time(task, event, now, p.OWED_STARTED, scheduled, "the period")
@@ -521,9 +528,10 @@ class Audit:
         if nominal is None:
             return
         task.executed[nominal] = None
-        if len(task.executed) > 64:
+        if len(task.executed) > task.forget_beyond:
             long_ago = event.at - _REMEMBERED
             task.executed = {period: None for period in task.executed if period > long_ago}
+            task.forget_beyond = 64 + 2 * len(task.executed)  # not at every start
 
     def _started_as_retry(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
         if task.retry is None or event.scheduled_time != task.period:

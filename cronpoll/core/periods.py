@@ -100,7 +100,7 @@ def _between(minute: int, first: int, last: int) -> bool:
     return first <= minute <= last if first <= last else minute >= first or minute <= last
 
 
-class Spread(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Spread(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, cache_hash=True):
     """Everything about a task that decides where in its periods it starts."""
 
     window: Window | None = None

@@ -216,23 +216,26 @@ class Chosen:
         mode = "after" if window is None else window.mode
         self._early = timedelta(0) if mode == "after" else length
         self._late = timedelta(0) if mode == "before" else length
+        whole = timedelta(0) if window is None else timedelta(milliseconds=window.duration_ms)
+        self._before = whole * {"after": 0, "around": 1, "before": 2}[mode] / 2
+        self._behind = whole - self._before
+        self._whole_seconds = not (self._before.microseconds or self._behind.microseconds)
         self._known: dict[datetime, datetime | None] = {}
         self._days: dict[date, bool] = {}
 
     def window(self, nominal: datetime) -> tuple[datetime, datetime]:
         """The first and the last second of a period's window."""
-        window = self._spread.window
-        if window is None:
-            return nominal, nominal
-        whole = timedelta(milliseconds=window.duration_ms)
-        before = {"after": 0, "around": 1, "before": 2}[window.mode]
-        start = nominal - whole * before / 2
-        return start.replace(microsecond=0), (nominal + whole - whole * before / 2).replace(microsecond=0)
+        start, end = nominal - self._before, nominal + self._behind
+        if self._whole_seconds:
+            return start, end
+        return start.replace(microsecond=0), end.replace(microsecond=0)
 
     def allowed(self, moment: datetime) -> bool:
         """Whether the constraints allow a time."""
-        wall = moment.astimezone(self._zone)
         only, avoid = self._spread.only, self._spread.avoid
+        if only is None and avoid is None:
+            return True
+        wall = moment.astimezone(self._zone)
         if only is not None and not all(_holds(only, wall)):
             return False
         return avoid is None or not any(_holds(avoid, wall))
@@ -250,9 +253,9 @@ class Chosen:
         if start == end:
             return nominal if self.allowed(nominal) else None
         seed = self._spread.seed
-        wall = nominal.astimezone(self._zone)
-        key = {"stable": f"{nominal:%Y-%m-%dT%H:%M:%S}Z", "daily": f"{wall:%Y-%m-%d}", "weekly": f"{wall:%G-W%V}"}
-        material = f"{self._name}\n{key[seed.strategy]}\n{seed.salt}"
+        form = {"stable": "%Y-%m-%dT%H:%M:%SZ", "daily": "%Y-%m-%d", "weekly": "%G-W%V"}[seed.strategy]
+        key = (nominal if seed.strategy == "stable" else nominal.astimezone(self._zone)).strftime(form)
+        material = f"{self._name}\n{key}\n{seed.salt}"
         state = int.from_bytes(sha256(material.encode()).digest()[:8], "big")
         length = int((end - start).total_seconds())
         for _ in range(64):

@@ -27,6 +27,15 @@ def _decided(identity: str, spread: Spread, zone: Zone, nominal: datetime) -> De
     return decide(identity, spread, zone.tzinfo, nominal)
 
 
+@lru_cache(maxsize=1_024)
+def _reach(spread: Spread) -> tuple[timedelta, timedelta]:
+    window = spread.window
+    if window is None:
+        return _NO_TIME, _NO_TIME
+    length = timedelta(seconds=window.duration_ms // 1_000 + 1)
+    return _NO_TIME if window.mode == "after" else length, _NO_TIME if window.mode == "before" else length
+
+
 class PeriodSchedule(NamedTuple):
     """One task's periods. A value, usable as a key."""
 
@@ -46,18 +55,12 @@ class PeriodSchedule(NamedTuple):
     @property
     def early(self) -> timedelta:
         """How far before its nominal minute a window can begin."""
-        window = self.spread.window
-        if window is None or window.mode == "after":
-            return _NO_TIME
-        return timedelta(seconds=window.duration_ms // 1_000 + 1)
+        return _reach(self.spread)[0]
 
     @property
     def late(self) -> timedelta:
         """How far behind its nominal minute a window can end."""
-        window = self.spread.window
-        if window is None or window.mode == "before":
-            return _NO_TIME
-        return timedelta(seconds=window.duration_ms // 1_000 + 1)
+        return _reach(self.spread)[1]
 
     def decision(self, nominal: datetime) -> Decision:
         return _decided(self.identity, self.spread, self.zone, nominal)
@@ -79,9 +82,12 @@ class PeriodSchedule(NamedTuple):
 
     def next_after(self, instant: datetime) -> datetime | None:
         """The first chosen time later than `instant`."""
+        early, late = _reach(self.spread)
         best: datetime | None = None
         tried = 0
-        for decision in self.from_nominal(instant - self.late):
+        nominal = self.nominals.next_after(instant - late - MICROSECOND)
+        while nominal is not None and (best is None or nominal - early <= best):  # else no need to decide it
+            decision = self.decision(nominal)
             if best is not None and decision.window_start > best:
                 break
             if decision.chosen is None:
@@ -90,13 +96,17 @@ class PeriodSchedule(NamedTuple):
                     return None
             elif decision.chosen > instant and (best is None or decision.chosen < best):
                 best = decision.chosen
+            nominal = self.nominals.next_after(nominal)
         return best
 
     def previous_at_or_before(self, instant: datetime) -> datetime | None:
         """The last chosen time not later than `instant`."""
+        early, late = _reach(self.spread)
         best: datetime | None = None
         tried = 0
-        for decision in self._backwards(instant + self.early):
+        nominal = self.nominals.previous_at_or_before(instant + early)
+        while nominal is not None and (best is None or nominal + late >= best):
+            decision = self.decision(nominal)
             if best is not None and decision.window_end < best:
                 break
             if decision.chosen is None:
@@ -105,6 +115,7 @@ class PeriodSchedule(NamedTuple):
                     return None
             elif decision.chosen <= instant and (best is None or decision.chosen > best):
                 best = decision.chosen
+            nominal = self.nominals.previous_at_or_before(nominal - MICROSECOND)
         return best
 
     def matches(self, instant: datetime) -> bool:

@@ -541,7 +541,7 @@ class Engine:
         waiting_since = self._waiting.get(name)
         verdict = owed(
             state,
-            group.latest_due(now),
+            group.due_since(state.base, now),
             now,
             elapsed,
             retry_due=entry.retry_due,
@@ -608,8 +608,8 @@ class Engine:
                     last.reason or "",
                 )
             )
-        due = entry.group.latest_due(now)
-        if state.handled and due is not None and due > state.base:
+        due = entry.group.due_since(state.base, now) if state.handled else None
+        if due is not None:
             nominal = schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else due
             if nominal in state.handled:
                 reason = "its period was handled before the schedule was edited"

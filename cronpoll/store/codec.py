@@ -63,8 +63,8 @@ _CHECKED: Final = 23
 """How much of a frame line its checksum covers."""
 
 JOURNALED: Final = tuple(kind for kind in e.CATALOGUE.values() if kind.journaled)
+_NAMED: Final = re.compile(rb'"event"\s*:\s*"(\w{1,64})"')
 _encoder: Final = msgspec.json.Encoder()
-_events: Final = msgspec.json.Decoder(Union[JOURNALED])  # noqa: UP007  a union of a tuple has no other spelling
 _states: Final = msgspec.json.Decoder(TaskState)
 
 
@@ -205,6 +205,54 @@ def _intact_behind(data: bytes, offset: int) -> bool:
             if budget < 0 or read_frame(data, match.start()) is not None:
                 return True
     return False
+
+
+class _EventDecoder:
+    """Decodes the kinds of events that were met so far: being ready for all of them costs a command more than its reading.
+
+    What it does not understand may be of kinds it has not met. It learns those that are named there and tries again, at last
+    with all there are: the answer never depends on what was read before.
+    """
+
+    def __init__(self) -> None:
+        self._met: frozenset[type[e.Event]] = frozenset()
+        self._decoder: msgspec.json.Decoder[Any] | None = None
+
+    def decode(self, line: bytes) -> Any:
+        return self._decoded("decode", line)
+
+    def decode_lines(self, payload: bytes | memoryview) -> Any:
+        return self._decoded("decode_lines", payload)
+
+    def _decoded(self, method: str, data: bytes | memoryview) -> Any:
+        refusal: Exception | None = None
+        for kinds in _kinds_for(data):
+            if self._learn(kinds) or (refusal is None and self._decoder is not None):
+                try:
+                    return getattr(self._decoder, method)(data)
+                except UNDECODABLE as error:
+                    refusal = error
+        assert refusal is not None
+        raise refusal
+
+    def _learn(self, kinds: Iterable[type[e.Event]]) -> bool:
+        """Whether there are new ones among them."""
+        met = self._met.union(kinds)
+        if met == self._met:
+            return False
+        self._met, self._decoder = met, msgspec.json.Decoder(Union[tuple(met)])  # noqa: UP007  a union of a tuple has no other spelling
+        return True
+
+
+def _kinds_for(data: bytes | memoryview) -> Iterator[Iterable[type[e.Event]]]:
+    """What might be needed to read this, beyond what is there: nothing, the kinds that are named in it, everything."""
+    yield ()
+    named = {name.decode() for name in set(_NAMED.findall(data))}
+    yield [kind for kind in JOURNALED if kind.__name__ in named]
+    yield JOURNALED
+
+
+_events: Final = _EventDecoder()
 
 
 def decode_events(payload: bytes | memoryview) -> Iterator[e.Event | tuple[bytes, TaskTryDeserializeError]]:

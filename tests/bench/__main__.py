@@ -1,4 +1,4 @@
-"""Runs the families, writes the JSON result, prints the table. Exits with 0 whatever the numbers are."""
+"""Runs the families, prints the table, writes JSON, table and plot. Exits with 0 whatever the numbers are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,28 @@ import os
 import platform
 import tempfile
 from datetime import UTC, datetime
-from importlib.metadata import version
 from time import perf_counter
 
 import cronpoll
-from tests.bench import burst, cold_start, decisions, idle_poll, initialize, memory, next_after, parsing, workload
+from tests.bench import (
+    auditing,
+    burst,
+    cold_start,
+    decisions,
+    growth,
+    idle_cpu,
+    idle_poll,
+    initialize,
+    journaling,
+    latency,
+    memory,
+    next_after,
+    parsing,
+    workload,
+)
 from tests.bench.measure import Row, say
+from tests.bench.peers import PEERS, version_of
+from tests.bench.plot import svg
 from tests.bench.report import markdown
 
 FAMILIES = {
@@ -25,8 +41,13 @@ FAMILIES = {
     "memory": memory.run,
     "cold_start": cold_start.run,
     "decide": decisions.run,
+    "journal": journaling.run,
+    "audit": auditing.run,
+    "growth": growth.run,
+    "idle_cpu": idle_cpu.run,
+    "latency": latency.run,
 }
-PEERS = ("apscheduler", "cronsim", "croniter", "msgspec", "structlog")
+NAME = "benchmark"
 
 
 def machine() -> dict:
@@ -54,7 +75,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--only", choices=FAMILIES, help="one family")
-    parser.add_argument("--output", metavar="FILE.json", help="where to write the result")
+    parser.add_argument(
+        "--output", metavar="DIR|FILE.json", help=f"where to write {NAME}.json, {NAME}.md and {NAME}.svg, or FILE.*"
+    )
     options = parser.parse_args()
 
     rows: list[Row] = []
@@ -75,16 +98,27 @@ def main() -> None:
         "machine": machine(),
         "load_average_before_and_after": loads,
         "python": platform.python_version(),
-        "versions": {"cronpoll": cronpoll.__version__, **{peer: version(peer) for peer in PEERS}},
+        "versions": {"cronpoll": cronpoll.__version__, **{peer: version_of(peer) for peer in PEERS}},
         "workload": " ".join((workload.__doc__ or "").split()),
         "targets": {"total": len(checks), "reached": sum(bool(check.reached) for check in checks)},
         "rows": [row.as_json() for row in rows],
     }
+    table = markdown(result)
     if options.output:
-        with open(options.output, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
-    print(markdown(result))
+        write(options.output, {"json": json.dumps(result, indent=1), "md": table, "svg": svg(result)})
+    print(table)
+
+
+def write(output: str, contents: dict[str, str | None]) -> None:
+    """One file per kind of content, side by side. A picture of nothing is not written."""
+    base, extension = os.path.splitext(output)
+    if extension != ".json":
+        base = os.path.join(output, NAME)
+    os.makedirs(os.path.dirname(base) or ".", exist_ok=True)
+    for kind, content in contents.items():
+        if content is not None:
+            with open(f"{base}.{kind}", "w") as file:
+                file.write(content.rstrip("\n") + "\n")
 
 
 if __name__ == "__main__":

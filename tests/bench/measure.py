@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import ceil
 from statistics import median
 from time import perf_counter, process_time, thread_time
 from typing import Any
@@ -84,6 +85,11 @@ class Row:
 
 def ratio(name: str, above: list[float], below: list[float], bound: float | None, at_least: bool = True) -> Check:
     return Check(name, min(above) / min(below), median(above) / median(below), bound, at_least)
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The value that this share of all does not exceed, one that was measured: the nearest rank."""
+    return ordered[max(ceil(share * len(ordered)), 1) - 1]
 
 
 def take_turns(rounds: int, sides: dict[str, Callable[[], float]]) -> Rounds:

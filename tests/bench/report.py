@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.bench.peers import ABSENT
+
 
 def markdown(result: dict) -> str:
     machine, versions = result["machine"], result["versions"]
@@ -18,9 +20,10 @@ def markdown(result: dict) -> str:
     ]
     for row in result["rows"]:
         numbers = "; ".join(f"{name} {_pair(n['best'], n['median'])}" for name, n in row["numbers"].items())
+        absent = [f"; {name} {ABSENT}" for name, fact in row["facts"].items() if fact == ABSENT]
         checks = row["ratios"] or [None]
         for index, check in enumerate(checks):
-            left = [row["family"], row["case"], f"{numbers} {row['unit']}"] if index == 0 else ["", "", ""]
+            left = ["", "", ""] if index else [row["family"], row["case"], f"{numbers} {row['unit']}{''.join(absent)}"]
             lines.append("| " + " | ".join(left + _check(check)) + " |")
     targets = result["targets"]
     lines += ["", f"{targets['reached']} of {targets['total']} targets reached in {result['seconds']:.0f} s."]

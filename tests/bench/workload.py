@@ -64,6 +64,26 @@ def noon() -> list[str]:
     return [text for text in dict.fromkeys(texts) if not parse(text).matches(BEFORE_NOON)]
 
 
+def agreeing(minute: datetime) -> list[str]:
+    """Distinct expressions that agree on one thing: this minute, in UTC, and none of the ten before it."""
+    texts = []
+    for hour in range(24):
+        hours = ",".join(map(str, sorted({minute.hour, hour})))
+        for other in range(minute.minute, minute.minute + 50):
+            minutes = ",".join(map(str, sorted({minute.minute, other % 60})))
+            texts.append(f"{minutes} {hours} * * *")
+    before = [minute - timedelta(minutes=i) for i in range(1, 11)]
+    found = [text for text in dict.fromkeys(texts) if not any(map(parse(text).matches, before))]
+    assert all(parse(text).matches(minute) for text in found)
+    return found
+
+
+def elsewhen(now: datetime) -> list[str]:
+    """Every minute of the day in UTC but those of this hour and its two neighbours."""
+    near = {(now.hour + shift) % 24 for shift in (-1, 0, 1)}
+    return [f"{minute} {hour} * * *" for hour in range(24) if hour not in near for minute in range(60)]
+
+
 def all_distinct(number: int) -> list[str]:
     """No two alike, at most 44,640."""
     return [f"{i % 60} {i // 60 % 24} {i // 1440 % 31 + 1} * *" for i in range(number)]
