@@ -563,8 +563,13 @@ def test_an_intersection_is_noted_and_written() -> None:
     assert task.only == Constraints(dow=(0, 5))
 
 
-def test_an_intersection_that_refuses_more_minutes_than_a_search_looks_at_is_reported() -> None:
-    assert "so often" in reasons("* * */2 * mon a\n")[1]
+def test_an_intersection_of_every_minute_passes_over_the_days_it_refuses() -> None:
+    found = timing("* * */2 * mon")
+    plain = Schedule(parse(found.cron), zone_of(UTC), first_only=False)
+    here = PeriodSchedule("a", Spread(only=only_of(found.only)), plain)
+    last = datetime(2026, 6, 1, 23, 59, tzinfo=UTC)  # a Monday, and odd; the next such day is a fortnight away
+    assert here.next_after(last) == datetime(2026, 6, 15, tzinfo=UTC)
+    assert here.previous_at_or_before(datetime(2026, 6, 14, 23, 59, tzinfo=UTC)) == last
 
 
 def attempted(expression: str) -> tuple[str | None, Clause | None, str]:

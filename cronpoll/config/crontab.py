@@ -52,7 +52,6 @@ from typing import Final, Literal, NamedTuple
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import InvalidCronExpressionError, abbreviate
 from cronpoll.core.registrations import DESCRIPTION_LIMIT, zone_problem
-from cronpoll.core.windows import SEARCH_PERIODS
 
 SHELL: Final = "/bin/sh"
 FEED: Final = 'printf %s "$1" | "$0" -c "$2"'
@@ -252,9 +251,7 @@ def _timing(expression: str, plain_star: bool) -> Timing:
     minutes, hours, days, months, weekdays = (values_of(field, text) for field, text in zip(FIELDS, texts, strict=True))
     weekdays = (weekdays | weekdays >> 7) & _EVERY_WEEKDAY
     starred = any(text == "*" if plain_star else text.startswith("*") for text in (texts[2], texts[4]))
-    # One hour more than there is: the clock can be put back.
-    a_day = minutes.bit_count() * (hours.bit_count() + 1)
-    day, weekday, only = _days(days, weekdays, months, starred, a_day)
+    day, weekday, only = _days(days, weekdays, months, starred)
     cron = " ".join((_written(minutes, MINUTE), _written(hours, HOUR), day, _written(months, MONTH), weekday))
     try:
         parse(cron)
@@ -267,8 +264,8 @@ def _timing(expression: str, plain_star: bool) -> Timing:
 _short_timing = lru_cache(maxsize=4096)(_timing)
 
 
-def _days(days: int, weekdays: int, months: int, starred: bool, a_day: int) -> tuple[str, str, Clause | None]:
-    """Day and weekday as they have to be written; the table in the docstring of this file. `a_day`: minutes in one day."""
+def _days(days: int, weekdays: int, months: int, starred: bool) -> tuple[str, str, Clause | None]:
+    """Day and weekday as they have to be written; the table in the docstring of this file."""
     day, weekday = _written(days, DAY), _written(weekdays, WEEKDAY._replace(high=6))
     if not starred:
         return ("*", "*", None) if "*" in (day, weekday) else (day, weekday, None)
@@ -280,27 +277,19 @@ def _days(days: int, weekdays: int, months: int, starred: bool, a_day: int) -> t
         return "*", weekday, None
     if not days & of_months:
         raise UntranslatableError("the day field names a day that never comes in these months")
-    by_day, by_weekday = _refused(days, weekdays, months)
-    ways = [
-        (*by_day, (day, "*", Clause("dow", tuple(listed(weekdays, WEEKDAY))))),
-        (*by_weekday, ("*", weekday, Clause("dom", tuple(listed(days, DAY))))),
-    ]
-    possible = [(total, way) for total, in_a_row, way in ways if in_a_row * a_day <= SEARCH_PERIODS]
-    if not possible:
-        raise UntranslatableError(
-            "day and weekday have to match both, because one of them begins with *; it runs so often that "
-            f"more than {SEARCH_PERIODS} minutes in a row would have to be refused; leave one out and let the command test it"
-        )
-    return min(possible, key=lambda pair: pair[0])[1]
+    too_many_days, too_many_weekdays = _refused(days, weekdays, months)
+    if too_many_days <= too_many_weekdays:
+        return day, "*", Clause("dow", tuple(listed(weekdays, WEEKDAY)))
+    return "*", weekday, Clause("dom", tuple(listed(days, DAY)))
 
 
 @lru_cache(maxsize=1024)
-def _refused(days: int, weekdays: int, months: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How many days a schedule of the days alone has too many, altogether and at most in a row; the same for the weekdays.
+def _refused(days: int, weekdays: int, months: int) -> tuple[int, int]:
+    """How many days a schedule of the days alone has too many, and one of the weekdays alone.
 
-    Over 400 years, after which the calendar repeats itself; what it begins with is added to what it ends with.
+    Over 400 years, after which the calendar repeats itself.
     """
-    total, in_a_row, now, first = [0, 0], [0, 0], [0, 0], [-1, -1]
+    of_days_alone = of_weekdays_alone = 0
     for year in range(2000, 2400):
         for month in range(1, 13):
             if not months >> month & 1:
@@ -308,16 +297,9 @@ def _refused(days: int, weekdays: int, months: int) -> tuple[tuple[int, int], tu
             weekday, length = monthrange(year, month)  # Monday is 0 there
             for day in range(1, length + 1):
                 of_days, of_weekdays = days >> day & 1, weekdays >> (weekday + day) % 7 & 1
-                if of_days and of_weekdays:
-                    first = [now[side] if first[side] < 0 else first[side] for side in (0, 1)]
-                    now = [0, 0]
-                elif of_days or of_weekdays:
-                    side = 0 if of_days else 1
-                    total[side] += 1
-                    now[side] += 1
-                    in_a_row[side] = max(in_a_row[side], now[side])
-    longest = [max(in_a_row[side], now[side] + first[side]) for side in (0, 1)]
-    return (total[0], longest[0]), (total[1], longest[1])
+                of_days_alone += of_days and not of_weekdays
+                of_weekdays_alone += of_weekdays and not of_days
+    return of_days_alone, of_weekdays_alone
 
 
 def listed(values: int, field: Field) -> Iterator[int | str]:

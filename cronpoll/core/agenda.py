@@ -104,7 +104,7 @@ class PeriodGroup(Group):
     def due_since(self, base: datetime, now: datetime) -> datetime | None:
         if base >= self._placed_at and (self.next_due is None or now < self.next_due):
             return None
-        return super().due_since(base, now)
+        return self.schedule.previous_at_or_before(now, base)
 
     def due_before(self, due: datetime) -> datetime | None:
         return self._before(due)

@@ -8,17 +8,20 @@ looks at every period whose window could hold a better answer, and at no other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Decision, Spread, decide
-from cronpoll.core.zones import Gap, Zone, zone_of
+from cronpoll.core.zones import EARLIEST, EPOCH, LATEST, Gap, Zone, second_of, zone_of
 
-SEARCH_PERIODS: Final = 1_000
-"""Periods without a chosen time after which a search gives up: constraints that refuse so many refuse for good."""
+SEARCH_PERIODS: Final = 3_000
+"""Periods without a chosen time, on days that are allowed, after which a search gives up: two days of minutes."""
+_SEARCH_DAYS: Final = 3_000
+"""Days after which no allowed one is expected any more: more than from one leap day to the next but one."""
+_DAY: Final = timedelta(days=1)
 _NO_TIME: Final = timedelta(0)
 
 
@@ -34,6 +37,31 @@ def _reach(spread: Spread) -> tuple[timedelta, timedelta]:
         return _NO_TIME, _NO_TIME
     length = timedelta(seconds=window.duration_ms // 1_000 + 1)
     return _NO_TIME if window.mode == "after" else length, _NO_TIME if window.mode == "before" else length
+
+
+@lru_cache(maxsize=16_384)
+def _day_allowed(spread: Spread, day: date) -> bool:
+    """Whether the constraints leave anything of a day, as far as the day alone tells."""
+    wall = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    by_day = [
+        (clauses is spread.only, holds)
+        for clauses in (spread.only, spread.avoid)
+        if clauses is not None
+        for name, holds in clauses.verdicts(wall)
+        if name not in ("hours", "between")
+    ]
+    return all(holds == wanted for wanted, holds in by_day)
+
+
+def _allowed_day(spread: Spread, day: date, step: Literal[1, -1]) -> date | None:
+    """The next day behind or before one that the constraints do not refuse."""
+    for _ in range(_SEARCH_DAYS):
+        day += step * _DAY
+        if not EARLIEST.year <= day.year < LATEST.year:
+            break
+        if _day_allowed(spread, day):
+            return day
+    return None
 
 
 class PeriodSchedule(NamedTuple):
@@ -78,6 +106,35 @@ class PeriodSchedule(NamedTuple):
             yield self.decision(nominal)
             nominal = self.nominals.previous_at_or_before(nominal - MICROSECOND)
 
+    # Whole days that the constraints refuse are passed over: a task of every minute has thousands of periods in a weekend.
+
+    def _days_refused(self, nominal: datetime) -> tuple[date, date] | None:
+        """The first and the last day that a period's window touches, if the constraints refuse all of them."""
+        window, zone = self.spread.window, self.zone.tzinfo
+        here = second_of(nominal)
+        bounds = (here, here) if window is None else window.around(here)
+        first, last = ((EPOCH + timedelta(seconds=second)).astimezone(zone).date() for second in bounds)
+        day = first
+        while not _day_allowed(self.spread, day):
+            if day >= last:
+                return first, last
+            day += _DAY
+        return None
+
+    def _promising(self, nominal: datetime | None, step: Literal[1, -1]) -> datetime | None:
+        """This period, or the next one in that direction some day of which is allowed."""
+        while nominal is not None and self.constrained and (refused := self._days_refused(nominal)) is not None:
+            day = _allowed_day(self.spread, refused[0 if step < 0 else 1], step)
+            if day is None:
+                return None
+            # A day's slack: there are zones in which a day is missing, or begins elsewhere than at midnight.
+            noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+            if step > 0:
+                nominal = self.nominals.next_after(max(nominal, noon - 2 * _DAY - self.late))
+            else:
+                nominal = self.nominals.previous_at_or_before(min(nominal - MICROSECOND, noon + 2 * _DAY + self.early))
+        return nominal
+
     # In the form of a schedule.
 
     def next_after(self, instant: datetime) -> datetime | None:
@@ -85,38 +142,32 @@ class PeriodSchedule(NamedTuple):
         early, late = _reach(self.spread)
         best: datetime | None = None
         tried = 0
-        nominal = self.nominals.next_after(instant - late - MICROSECOND)
+        nominal = self._promising(self.nominals.next_after(instant - late - MICROSECOND), 1)
         while nominal is not None and (best is None or nominal - early <= best):  # else no need to decide it
-            decision = self.decision(nominal)
-            if best is not None and decision.window_start > best:
-                break
-            if decision.chosen is None:
-                tried += 1
-                if tried > SEARCH_PERIODS and best is None:
-                    return None
-            elif decision.chosen > instant and (best is None or decision.chosen < best):
-                best = decision.chosen
-            nominal = self.nominals.next_after(nominal)
+            chosen = self.decision(nominal).chosen
+            if chosen is not None and chosen > instant and (best is None or chosen < best):
+                best = chosen
+            tried += chosen is None
+            if tried > SEARCH_PERIODS and best is None:
+                return None
+            nominal = self._promising(self.nominals.next_after(nominal), 1)
         return best
 
-    def previous_at_or_before(self, instant: datetime) -> datetime | None:
-        """The last chosen time not later than `instant`."""
+    def previous_at_or_before(self, instant: datetime, after: datetime = EARLIEST) -> datetime | None:
+        """The last chosen time not later than `instant`, if it is later than `after`."""
         early, late = _reach(self.spread)
         best: datetime | None = None
         tried = 0
-        nominal = self.nominals.previous_at_or_before(instant + early)
-        while nominal is not None and (best is None or nominal + late >= best):
-            decision = self.decision(nominal)
-            if best is not None and decision.window_end < best:
-                break
-            if decision.chosen is None:
-                tried += 1
-                if tried > SEARCH_PERIODS and best is None:
-                    return None
-            elif decision.chosen <= instant and (best is None or decision.chosen > best):
-                best = decision.chosen
-            nominal = self.nominals.previous_at_or_before(nominal - MICROSECOND)
-        return best
+        nominal = self._promising(self.nominals.previous_at_or_before(instant + early), -1)
+        while nominal is not None and nominal + late > (best or after) - MICROSECOND:
+            chosen = self.decision(nominal).chosen
+            if chosen is not None and chosen <= instant and (best is None or chosen > best):
+                best = chosen
+            tried += chosen is None
+            if tried > SEARCH_PERIODS and best is None:
+                return None
+            nominal = self._promising(self.nominals.previous_at_or_before(nominal - MICROSECOND), -1)
+        return best if best is not None and best > after else None
 
     def matches(self, instant: datetime) -> bool:
         return self.nominal_of(instant) is not None
@@ -132,15 +183,15 @@ class PeriodSchedule(NamedTuple):
 
     def look_after(self, instant: datetime) -> datetime | None:
         """When there is something to do next: a chosen time comes, or a window closes in which there was none."""
-        upcoming = self.next_after(instant)
-        if not self.constrained:
-            return upcoming
-        for decision in self.from_nominal(instant - self.late):
-            if decision.window_start > (upcoming or instant + timedelta(days=1)):
-                break
-            if decision.chosen is None and decision.window_end > instant:
-                return decision.window_end if upcoming is None else min(upcoming, decision.window_end)
-        return upcoming
+        early, late = _reach(self.spread)
+        best: datetime | None = None
+        nominal = self.nominals.next_after(instant - late - MICROSECOND)
+        while nominal is not None and (best is None or nominal - early <= best):
+            settled = self.decision(nominal).settles_at
+            if settled > instant and (best is None or settled < best):
+                best = settled
+            nominal = self.nominals.next_after(nominal)
+        return best
 
     def unschedulable(self, after: datetime, until: datetime) -> list[Decision]:
         """The periods without a chosen time whose window closes in (after, until], the latest ones if they are many."""
