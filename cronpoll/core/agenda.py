@@ -85,26 +85,36 @@ class PeriodGroup(Group):
 
     Each costs a few decisions, and there can be a million of these: only the next one is always known. Nothing is chosen
     between the moment for which it was asked and the next instant, so what is settled up to there owes nothing until then.
+    Where nothing was found (`_nothing`: later than the first, up to the second) nobody looks again.
     """
 
-    __slots__ = ("_placed_at",)
+    __slots__ = ("_nothing", "_placed_at")
     schedule: PeriodSchedule
+
+    def __init__(self, schedule: PeriodSchedule, now: datetime) -> None:
+        self._nothing = (now, now)
+        super().__init__(schedule, now)
 
     def place(self, now: datetime) -> None:
         self.previous_due = self.earlier_due = None
         self._placed_at = now
         self.next_due = self.schedule.look_after(now)
 
+    def due_since(self, base: datetime, now: datetime) -> datetime | None:
+        if base >= self._placed_at and (self.next_due is None or now < self.next_due):
+            return None
+        since, until = self._nothing
+        known = since <= base and until <= now
+        found = self.schedule.previous_at_or_before(now, max(base, until) if known else base)
+        if found is None:
+            self._nothing = (since if known and base <= until else base, now)
+        return found
+
     def advance(self, now: datetime) -> None:
         self.place(now)
 
     def latest_due(self, now: datetime) -> datetime | None:
         return self.schedule.previous_at_or_before(now)
-
-    def due_since(self, base: datetime, now: datetime) -> datetime | None:
-        if base >= self._placed_at and (self.next_due is None or now < self.next_due):
-            return None
-        return self.schedule.previous_at_or_before(now, base)
 
     def due_before(self, due: datetime) -> datetime | None:
         return self._before(due)

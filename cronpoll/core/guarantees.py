@@ -806,7 +806,10 @@ class Audit:
         task.served = None if task.served is None else min(task.served, event.at)
         task.period = None if task.period is None else min(task.period, event.at)
         task.owed_at = None if task.owed_at is None else min(task.owed_at, event.at)
+        # What a wrong clock has called a period was none: it may come again.
         task.succeeded.clear()
+        task.executed.clear()
+        task.runs = {run_id: run._replace(period=None) for run_id, run in task.runs.items()}
         task.last = event
 
     # Registrations.

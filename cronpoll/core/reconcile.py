@@ -23,8 +23,10 @@ class Calendar(Protocol):
     def latest_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
         """The latest due instant of a task with this config."""
 
-    def resumed(self, task: TaskState, now: datetime, by: Literal["command", "file"]) -> e.TaskResumed:
-        """The record of a suspension that ends."""
+    def resumed(
+        self, task: TaskState, now: datetime, by: Literal["command", "file"], config: TaskConfig
+    ) -> e.TaskResumed:
+        """The record of a suspension that ends as the task gets this config."""
 
     def handled(self, task: TaskState, config: TaskConfig, now: datetime) -> tuple[datetime, ...]:
         """The periods that are settled and that the new config could choose again."""
@@ -95,7 +97,7 @@ def reconcile(
             if died_running:
                 events += _quarantine(known, config, now)
         if known.config.options.suspend and not config.options.suspend:
-            events.append(calendar.resumed(known, now, "file"))  # behind what it drops
+            events.append(calendar.resumed(known, now, "file", config))  # behind what it drops
         if clock_was_wrong(known, now):
             events.append(e.TaskBaseReset(now, name, known.base))
     return Outcome(events, added, preserved, overridden, orphaned)

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import sha256
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from cronpoll.core.model import MICROSECOND, MINUTE, SECOND, TaskConfig
 
@@ -30,9 +30,13 @@ _LAST_DAY: Final = datetime(9_990, 1, 1, tzinfo=UTC).toordinal()
 _KEPT_DAYS: Final = 20
 _KEPT_PERIODS: Final = 20_000
 _TRIED_PERIODS: Final = 3_000
-"""Periods on days that the constraints allow, and still without a time, after which there is none: two days of minutes."""
-_SEARCH_PERIODS: Final = 600_000
-"""More than one per minute in a year: months can be refused."""
+_TRIED_DAYS: Final = 400
+"""Periods on days that the constraints allow, and still without a time, after which there is none: two days of minutes, or
+so many that they reach over more than a year."""
+_WIDEST: Final = timedelta(days=64)
+_LONG_AGO: Final = datetime(1900, 1, 1, tzinfo=UTC)
+_SEARCH_SPAN: Final = timedelta(days=9 * 366)
+"""More than from one leap day to the next, over a century's end."""
 _FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
 _NUMBER: Final = re.compile(r"[0-9]+")
 _LONGEST_MONTH: Final = {1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30, 10: 31, 11: 30, 12: 31}
@@ -222,6 +226,14 @@ class Chosen:
         self._whole_seconds = not (self._before.microseconds or self._behind.microseconds)
         self._known: dict[datetime, datetime | None] = {}
         self._days: dict[date, bool] = {}
+        self._constrained = spread.only is not None or spread.avoid is not None
+        self._minutes = self._allowed_minutes() if self._constrained else []
+        rare = any(clauses.dom or clauses.months or clauses.dates for clauses in (spread.only, spread.avoid) if clauses)
+        self._span = _SEARCH_SPAN if rare else _TRIED_DAYS * _DAY
+        self._step = max(_DAY, self._early + self._late)
+        self._times: list[datetime] = []
+        self._low = self._high = _LONG_AGO
+        self._refused_below = self._refused_above = 0
 
     def window(self, nominal: datetime) -> tuple[datetime, datetime]:
         """The first and the last second of a period's window."""
@@ -245,7 +257,7 @@ class Chosen:
         if nominal not in self._known:
             if len(self._known) >= _KEPT_PERIODS:
                 self._known.clear()
-            self._known[nominal] = self._drawn(nominal)
+            self._known[nominal] = self._drawn(nominal) if self._thinkable(nominal) else None
         return self._known[nominal]
 
     def _drawn(self, nominal: datetime) -> datetime | None:
@@ -297,14 +309,30 @@ class Chosen:
         return NormalDist(mean, sigma).inv_cdf(u) / length
 
     def _thinkable(self, nominal: datetime) -> bool:
-        """Whether a day that the window touches is allowed, whatever the time of day: most refused periods end here."""
-        start, end = self.window(nominal)
-        day, last = start.astimezone(self._zone).date(), end.astimezone(self._zone).date()
+        """Whether there is an allowed minute in the window at all: most refused periods end here, without 64 draws."""
+        if not self._constrained:
+            return True
+        start, end = (moment.astimezone(self._zone) for moment in self.window(nominal))
+        day, last = start.date(), end.date()
         while not self._day_allowed(day):
             if day >= last:
                 return False
             day += _DAY
-        return True
+        if end.utcoffset() != start.utcoffset() or end - start >= _DAY - MINUTE:
+            return True
+        first, final = start.hour * 60 + start.minute, end.hour * 60 + end.minute
+        allowed = self._minutes[final + 1] - self._minutes[first]
+        return allowed > 0 if first <= final else allowed + self._minutes[1_440] > 0
+
+    def _allowed_minutes(self) -> list[int]:
+        """For each minute of a day, how many before it are allowed, as far as the time of day alone tells."""
+        only, avoid = self._spread.only, self._spread.avoid
+        counts = [0]
+        for number in range(1_440):
+            wall = datetime(2000, 1, 1, number // 60, number % 60, tzinfo=UTC)
+            allowed = only is None or all(_holds(only, wall, of="time"))
+            counts.append(counts[-1] + (allowed and not (avoid is not None and any(_holds(avoid, wall, of="time")))))
+        return counts
 
     def _day_allowed(self, day: date) -> bool:
         known = self._days.get(day)
@@ -313,43 +341,77 @@ class Chosen:
                 self._days.clear()
             noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
             only, avoid = self._spread.only, self._spread.avoid
-            known = only is None or all(_holds(only, noon, days_alone=True))
-            if avoid is not None and not (avoid.hours or avoid.between):
-                known = known and not any(_holds(avoid, noon))
+            known = only is None or all(_holds(only, noon, of="day"))
+            known = known and not (avoid is not None and any(_holds(avoid, noon, of="day")))
             self._days[day] = known
         return known
 
+    # All chosen times from `_low` (not included) to `_high` are known; what is asked for beyond is found by widening that.
+
     def latest(self, at: datetime) -> datetime | None:
         """The last chosen time not later than `at`."""
-        nominal = self.nominals.latest(at + self._early)
-        best: datetime | None = None
-        tried = 0
-        for _ in range(_SEARCH_PERIODS):
-            if nominal is None or tried > _TRIED_PERIODS or (best is not None and self.window(nominal)[1] < best):
-                break
-            if self._thinkable(nominal):
-                chosen = self.chosen(nominal)
-                tried += best is None and chosen is None
-                if chosen is not None and chosen <= at and (best is None or chosen > best):
-                    best = chosen
-            nominal = self.nominals.latest(nominal - MICROSECOND)
-        return best
+        self._reach(at)
+        step = self._step
+        while (place := bisect_right(self._times, at)) == 0:
+            if self._hopeless(self._refused_below, at - self._low):
+                return None
+            low = max(self._low - step, _LONG_AGO)
+            found, refused = self._all(low, self._low)
+            self._times[:0] = found
+            self._low, step = low, min(2 * step, _WIDEST)
+            self._refused_below = 0 if found else self._refused_below + refused
+        return self._times[place - 1]
 
     def after(self, at: datetime) -> datetime | None:
         """The first chosen time later than `at`."""
-        nominal = self.nominals.after(at - self._late - MINUTE)
-        best: datetime | None = None
-        tried = 0
-        for _ in range(_SEARCH_PERIODS):
-            if nominal is None or tried > _TRIED_PERIODS or (best is not None and self.window(nominal)[0] > best):
-                break
-            if self._thinkable(nominal):
-                chosen = self.chosen(nominal)
-                tried += best is None and chosen is None
-                if chosen is not None and chosen > at and (best is None or chosen < best):
-                    best = chosen
+        self._reach(at)
+        step = self._step
+        while (place := bisect_right(self._times, at)) == len(self._times):
+            if self._hopeless(self._refused_above, self._high - at):
+                return None
+            self._widen_to(self._high + step)
+            step = min(2 * step, _WIDEST)
+        return self._times[place]
+
+    def _reach(self, at: datetime) -> None:
+        """Make `at` lie in what is known: widened to it if it is near, begun anew there if it is far."""
+        if self._low <= at <= self._high:
+            return
+        if not self._low - _WIDEST <= at <= self._high + _WIDEST or len(self._times) > _KEPT_PERIODS:
+            self._times, self._low, self._high = [], at, at
+            self._refused_below = self._refused_above = 0
+        elif at > self._high:
+            self._widen_to(at)
+        else:
+            found, _ = self._all(at, self._low)
+            self._times[:0] = found
+            self._low = at
+
+    def _widen_to(self, high: datetime) -> None:
+        found, refused = self._all(self._high, high)
+        self._times += found
+        self._high = high
+        self._refused_above = 0 if found else self._refused_above + refused
+
+    def _hopeless(self, refused: int, far: timedelta) -> bool:
+        """Whether so much was looked at in vain that nothing is to be expected any more."""
+        if not self._constrained:
+            return far > _SEARCH_DAYS * _DAY
+        never = not self._minutes[-1] or far > self._span
+        return never or refused > _TRIED_PERIODS or (refused > _TRIED_DAYS and far > _TRIED_DAYS * _DAY)
+
+    def _all(self, after: datetime, until: datetime) -> tuple[list[datetime], int]:
+        """The chosen times in (after, until], and how many periods around there could have had one, and have none."""
+        found, refused = [], 0
+        nominal = self.nominals.after(after - self._late - MINUTE)
+        while nominal is not None and nominal <= until + self._early:
+            chosen = self.chosen(nominal)
+            if chosen is None:
+                refused += self._thinkable(nominal)
+            elif after < chosen <= until:
+                found.append(chosen)
             nominal = self.nominals.after(nominal)
-        return best
+        return sorted(found), refused
 
     def between(self, after: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
         """Chosen times in (after, until] with their nominal minutes, in order."""
@@ -369,20 +431,22 @@ class Chosen:
         return near[-1][1] if near else None
 
 
-def _holds(clauses: Any, wall: datetime, *, days_alone: bool = False) -> Iterator[bool]:
-    minute = wall.hour * 60 + wall.minute
-    if clauses.hours and not days_alone:
-        yield wall.hour in clauses.hours
-    if clauses.dow:
-        yield wall.isoweekday() % 7 in clauses.dow
-    if clauses.dom:
-        yield wall.day in clauses.dom
-    if clauses.months:
-        yield wall.month in clauses.months
-    if clauses.between and not days_alone:
-        yield any((a <= minute <= b) if a <= b else (minute >= a or minute <= b) for a, b in clauses.between)
-    if clauses.dates:
-        yield any(first <= wall.date() <= last for first, last in clauses.dates)
+def _holds(clauses: Any, wall: datetime, *, of: Literal["both", "day", "time"] = "both") -> Iterator[bool]:
+    if of != "day":
+        minute = wall.hour * 60 + wall.minute
+        if clauses.hours:
+            yield wall.hour in clauses.hours
+        if clauses.between:
+            yield any((a <= minute <= b) if a <= b else (minute >= a or minute <= b) for a, b in clauses.between)
+    if of != "time":
+        if clauses.dow:
+            yield wall.isoweekday() % 7 in clauses.dow
+        if clauses.dom:
+            yield wall.day in clauses.dom
+        if clauses.months:
+            yield wall.month in clauses.months
+        if clauses.dates:
+            yield any(first <= wall.date() <= last for first, last in clauses.dates)
 
 
 # -- delays ------------------------------------------------------------------------------------------------------------

@@ -19,9 +19,13 @@ from cronpoll.core.zones import EARLIEST, EPOCH, LATEST, Gap, Zone, second_of, z
 
 SEARCH_PERIODS: Final = 3_000
 """Periods without a chosen time, on days that are allowed, after which a search gives up: two days of minutes."""
+_SEARCH_SPARSE: Final = 400
+_SEARCH_SPAN: Final = timedelta(days=400)
+"""Or so many of them over so long a time: what refused every day of a year refuses for good."""
 _SEARCH_DAYS: Final = 3_000
 """Days after which no allowed one is expected any more: more than from one leap day to the next but one."""
 _DAY: Final = timedelta(days=1)
+_SLACK: Final = timedelta(hours=3)
 _NO_TIME: Final = timedelta(0)
 
 
@@ -62,6 +66,10 @@ def _allowed_day(spread: Spread, day: date, step: Literal[1, -1]) -> date | None
         if _day_allowed(spread, day):
             return day
     return None
+
+
+def _hopeless(tried: int, begun: datetime, here: datetime) -> bool:
+    return tried > SEARCH_PERIODS or (tried > _SEARCH_SPARSE and abs(here - begun) > _SEARCH_SPAN)
 
 
 class PeriodSchedule(NamedTuple):
@@ -127,12 +135,14 @@ class PeriodSchedule(NamedTuple):
             day = _allowed_day(self.spread, refused[0 if step < 0 else 1], step)
             if day is None:
                 return None
-            # A day's slack: there are zones in which a day is missing, or begins elsewhere than at midnight.
-            noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+            # Some hours of slack: there are zones in which a day begins elsewhere than at midnight, or not at all.
+            begin = datetime(day.year, day.month, day.day, tzinfo=self.zone.tzinfo).astimezone(UTC)
             if step > 0:
-                nominal = self.nominals.next_after(max(nominal, noon - 2 * _DAY - self.late))
+                nominal = self.nominals.next_after(max(nominal, begin - _SLACK - self.late))
             else:
-                nominal = self.nominals.previous_at_or_before(min(nominal - MICROSECOND, noon + 2 * _DAY + self.early))
+                nominal = self.nominals.previous_at_or_before(
+                    min(nominal - MICROSECOND, begin + _DAY + _SLACK + self.early)
+                )
         return nominal
 
     # In the form of a schedule.
@@ -148,7 +158,7 @@ class PeriodSchedule(NamedTuple):
             if chosen is not None and chosen > instant and (best is None or chosen < best):
                 best = chosen
             tried += chosen is None
-            if tried > SEARCH_PERIODS and best is None:
+            if best is None and _hopeless(tried, instant, nominal):
                 return None
             nominal = self._promising(self.nominals.next_after(nominal), 1)
         return best
@@ -164,7 +174,7 @@ class PeriodSchedule(NamedTuple):
             if chosen is not None and chosen <= instant and (best is None or chosen > best):
                 best = chosen
             tried += chosen is None
-            if tried > SEARCH_PERIODS and best is None:
+            if best is None and _hopeless(tried, instant, nominal):
                 return None
             nominal = self._promising(self.nominals.previous_at_or_before(nominal - MICROSECOND), -1)
         return best if best is not None and best > after else None

@@ -16,6 +16,7 @@ from cronpoll.core import events as e
 from cronpoll.core.agenda import Agenda, Group, group_of
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import InvalidCronExpressionError
+from cronpoll.core.machine import same_schedule
 from cronpoll.core.model import (
     MICROSECOND,
     QUARANTINE_LONGEST,
@@ -92,15 +93,23 @@ class Roster:
         reach = now - WINDOW_LIMIT
         return tuple(sorted({*found, *(nominal for nominal in task.handled if nominal > reach)}))
 
-    def resumed(self, state: TaskState, now: datetime, by: Literal["command", "file"]) -> e.TaskResumed:
-        """The record of a suspension that ends, with what was due meanwhile: all of it is settled without a start."""
+    def resumed(
+        self, state: TaskState, now: datetime, by: Literal["command", "file"], config: TaskConfig | None = None
+    ) -> e.TaskResumed:
+        """The record of a suspension that ends, with what was due meanwhile: all of it is settled without a start.
+
+        But for the latest, if it is inside its deadline still. `config`: what the file makes of the task at the same time;
+        of another schedule nothing is left open, and the deadline is that of now.
+        """
         still = state.config.options.suspend if by == "command" else state.suspended
         last = self.latest_due(state.task_name, state.config, now)
         if still or last is None or last <= state.base:
             return e.TaskResumed(now, state.task_name, by)
         schedule = self.schedule_of(state.task_name, state.config)
         open_at = None
-        if state.config.options.deadline_ms is not None and not too_late(state.config, last, now):
+        rules = config or state.config
+        within = rules.options.deadline_ms is not None and not too_late(rules, last, now)
+        if within and same_schedule(state.config, rules):
             open_at, last = last, schedule.previous_at_or_before(last - MICROSECOND)
             if last is None or last <= state.base:
                 return e.TaskResumed(now, state.task_name, by, open_at=open_at)

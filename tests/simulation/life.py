@@ -23,9 +23,8 @@ from cronpoll.store.reading import read_history
 from cronpoll.testing import SimulatedCrashError, World, run
 from tests.simulation.plan import ZONES, Behaviour, Plan, Step, TaskPlan
 
-OFFSET = 0.5
-"""Steps happen this far into a second, and ever so little further each time: the scheduler itself acts on whole ones."""
 HAIR = 0.0013
+"""Steps happen ever so little after a whole second, a little more each time: the scheduler itself acts on whole ones."""
 CALM_SECONDS = 130
 """At the end, so that whatever is owed has been seen to."""
 _DURABLE_TAIL = 1 << 16
@@ -36,13 +35,11 @@ class Start(NamedTuple):
 
     name: str
     why: str
-    due: str
-    at: str
+    due: datetime
+    at: datetime
 
-
-def moment(at: datetime) -> str:
-    """To the millisecond: the simulated clock counts in microseconds, the model does not count the microseconds of waits."""
-    return (at + timedelta(microseconds=500)).isoformat(timespec="milliseconds")
+    def __str__(self) -> str:
+        return f"{self.name} {self.why} for {self.due:%d %H:%M:%S} at {self.at:%d %H:%M:%S.%f}"
 
 
 class Lived(NamedTuple):
@@ -143,7 +140,6 @@ class Life:
 
     async def live(self) -> None:
         world = self.world
-        await asyncio.sleep(OFFSET)
         await self.boot()
         for step in self.plan.steps:
             await asyncio.sleep(step.after + HAIR)
@@ -350,8 +346,8 @@ def lived(plan: Plan) -> Lived:
         Start(
             event.task_name,
             "due" if event.trigger == "boot" else event.trigger,
-            moment(event.scheduled_time),
-            moment(event.actual_time),
+            event.scheduled_time,
+            event.actual_time,
         )
         for event in events
         if type(event).__name__ == "TaskRunStarted"

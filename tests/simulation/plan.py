@@ -145,11 +145,11 @@ def spreads(rough: bool) -> st.SearchStrategy[Spread]:
     )
 
 
-def tasks(name: str, rough: bool) -> st.SearchStrategy[TaskPlan]:
+def tasks(name: str, rough: bool, crons: tuple[str, ...]) -> st.SearchStrategy[TaskPlan]:
     return st.builds(
         TaskPlan,
         st.just(name),
-        pick(*CRONS),
+        pick(*crons),
         st.lists(behaviours(rough), min_size=1, max_size=3).map(tuple),
         retry_delay=pick(300, 0, 1, 45, 4000),
         timezone=pick(None, None, *ZONES),
@@ -164,24 +164,33 @@ def tasks(name: str, rough: bool) -> st.SearchStrategy[TaskPlan]:
         deadline=pick(None, None, None, 600, 20),
         suspend=pick(False, False, False, False, True),
         spread=st.none() | st.none() | spreads(rough),
-    )
+    ).map(_patient)
 
 
+def _patient(task: TaskPlan) -> TaskPlan:
+    """Who tries again at once does not try for ever, or a life would be nothing else."""
+    if task.retry_delay < 45 and task.max_attempts is None:
+        return msgspec.structs.replace(task, max_attempts=5)
+    return task
+
+
+MORE = (90_000, 400_000)
+"""Pauses for plans in which nothing is due every minute."""
 SETS = (30, -30, 500, -500, 5_000, -5_000, 90_000, -90_000, -200_000)
-PAUSES = (1, 7, 59, 200, 1_000, 4_000, 20_000, 90_000)
+PAUSES = (1, 7, 59, 200, 1_000, 4_000, 20_000)
 CALM = ("nothing", "edit", "leave out", "crash", "stop", "set clock", "sleep", "run", "suspend", "resume", "move")
 WILD = (*CALM, "crash", "power loss", "crash in a call", "crash in a call", "crash between", "full disk", "sick disk")
 
 
 @st.composite
-def steps(draw: st.DrawFn, rough: bool) -> Step:
+def steps(draw: st.DrawFn, rough: bool, crons: tuple[str, ...]) -> Step:
     deed = draw(pick(*(WILD if rough else CALM)))
-    # Between the seconds, so that nothing the scheduler does by itself happens at the same moment.
-    after = draw(pick(*PAUSES)) + (draw(pick(0.513, 0.0, 59.9)) if rough else 0)
+    pauses = PAUSES if crons is CRONS else (*PAUSES, *MORE)
+    after = draw(pick(*pauses)) + (draw(pick(0.513, 0.0, 59.9)) if rough else 0)
     name = draw(pick(*NAMES))
     match deed:
         case "edit":
-            return Step(after, deed, name, draw(tasks(name, rough)))
+            return Step(after, deed, name, draw(tasks(name, rough, crons)))
         case "set clock":
             small = (3, -3, 4, 4) if rough else ()
             return Step(after, deed, amount=draw(pick(*SETS, *small)))
@@ -200,11 +209,12 @@ def steps(draw: st.DrawFn, rough: bool) -> Step:
 
 @st.composite
 def plans(draw: st.DrawFn, rough: bool) -> Plan:
+    crons = draw(pick(CRONS[5:], CRONS))
     return Plan(
         draw(pick(*STARTS)),
         draw(pick(*ZONES)),
-        tuple(draw(tasks(name, rough)) for name in draw(st.sets(pick(*NAMES), min_size=1).map(sorted))),
-        tuple(draw(st.lists(steps(rough), max_size=14))),
+        tuple(draw(tasks(name, rough, crons)) for name in draw(st.sets(pick(*NAMES), min_size=1).map(sorted))),
+        tuple(draw(st.lists(steps(rough, crons), max_size=14))),
         rough,
         max_concurrent=draw(pick(None, 1, 2)) if rough else None,
         stop_timeout=draw(pick(None, 0, 30)),
