@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronpoll import Journal, Registration
-from cronpoll.core.errors import CronpollError, ManualStartRefusedError, SuspensionRefusedError
+from cronpoll.core.errors import CronpollError, ManualStartRefusedError, RegistrationError, SuspensionRefusedError
 from cronpoll.core.guarantees import Audit, Report
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
@@ -88,7 +88,7 @@ class Life:
 
     def _callback(self, task: TaskPlan) -> Any:
         # All of one kind: a scheduler sees from the function whether it is a coroutine's or a thread's.
-        if task.behaviours[0].kind == "thread" and task.concurrency != "replace":
+        if task.behaviours[0].kind == "thread" and task.concurrency != "replace" and task.timeout is None:
 
             def in_thread() -> None:
                 with self._watched(task) as behaviour:
@@ -169,8 +169,8 @@ class Life:
             await self.world.boot(self.present())
         except SimulatedCrashError:
             await self.world.crash()
-        except CronpollError:
-            if not self.plan.rough:
+        except CronpollError as error:
+            if not self.plan.rough or isinstance(error, RegistrationError):
                 raise
 
     async def revived(self) -> bool:
@@ -184,7 +184,7 @@ class Life:
         try:
             await self.world.reload(self.present())
         except (CronpollError, SimulatedCrashError) as error:
-            if not self.plan.rough:
+            if not self.plan.rough or isinstance(error, RegistrationError):
                 raise AssertionError(f"a change was refused: {error!r}") from error
 
     async def do(self, step: Step) -> None:
