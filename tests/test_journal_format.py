@@ -288,6 +288,23 @@ def test_an_event_on_paper_has_these_names_and_values_and_comes_back_equal(event
     assert codec.decode_event(payload.rstrip(b"\n")) == event
 
 
+def test_what_a_decoder_answers_does_not_depend_on_what_it_has_met():
+    samples = [event for event, _ in ON_PAPER]
+    for event, other in zip(samples, samples[1:] + samples[:1], strict=True):
+        met = codec._EventDecoder()
+        assert met.decode(codec.encode_events([other]).strip()) == other
+        assert met.decode_lines(memoryview(codec.encode_events([event, other]))) == [event, other]
+        name = type(event).__name__.encode()
+        odd = codec.encode_events([event]).replace(b':"' + name, b': "\\u%04x%s' % (name[0], name[1:]), 1)
+        assert codec._EventDecoder().decode(odd) == event
+    for bad in (b"", b"{}", b'{"event":"TaskScheduled"}', b'{"event":"Nonsense"}', b"not JSON"):
+        met = codec._EventDecoder()
+        for _ in range(2):
+            with pytest.raises(codec.UNDECODABLE):
+                met.decode(bad)
+        assert met.decode_lines(codec.encode_events(samples)) == samples
+
+
 def test_events_for_the_log_only_are_not_records():
     for kind in set(e.CATALOGUE.values()) - set(codec.JOURNALED):
         with pytest.raises(TaskTryDeserializeError):

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from cronpoll import Registration
+from cronpoll.core.agenda import group_of
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window, decide
 from cronpoll.core.windows import PeriodSchedule
@@ -70,6 +71,24 @@ def test_constraints_that_refuse_everything_end_the_search() -> None:
     )
     assert never.next_after(instant("2026-03-01")) is None
     assert never.previous_at_or_before(instant("2026-03-01")) is None
+
+
+@pytest.mark.parametrize("only", [None, Constraints(hours=(1, 2, 7, 8, 20))], ids=["free", "constrained"])
+@pytest.mark.parametrize(
+    ("mode", "cron"), [("after", "0 * * * *"), ("around", "0,20,40 * * * *"), ("before", "0 6 * * *")]
+)
+def test_what_is_due_since_a_moment_is_the_latest_chosen_time_if_it_is_later(
+    mode: str, cron: str, only: Constraints | None
+) -> None:
+    here = schedule("t", cron, spread(mode, 2 * HOUR, only=only))
+    begin = instant("2026-03-01T03:00:00Z")
+    rng = random.Random(2)
+    for _ in range(60):
+        placed, base, now = sorted(begin + timedelta(seconds=rng.randrange(86_400)) for _ in range(3))
+        group = group_of(here, placed)
+        latest = here.previous_at_or_before(now)
+        for since in (base, placed, placed - timedelta(hours=3)):
+            assert group.due_since(since, now) == (latest if latest is not None and latest > since else None)
 
 
 # -- starts ------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ _SLACK: Final = timedelta(hours=3)
 _NO_TIME: Final = timedelta(0)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=8_192)  # a decision is asked for several times in a row, and then not again for long
 def _decided(identity: str, spread: Spread, zone: Zone, nominal: datetime) -> Decision:
     return decide(identity, spread, zone.tzinfo, nominal)
 

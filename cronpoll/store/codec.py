@@ -222,6 +222,11 @@ class _EventDecoder:
         return self._decoded("decode", line)
 
     def decode_lines(self, payload: bytes | memoryview) -> Any:
+        if self._decoder is not None:  # the usual way, a thousand times over
+            try:
+                return self._decoder.decode_lines(payload)
+            except UNDECODABLE:
+                pass
         return self._decoded("decode_lines", payload)
 
     def _decoded(self, method: str, data: bytes | memoryview) -> Any:

@@ -15,10 +15,9 @@ import tempfile
 from time import perf_counter
 
 from cronpoll import Scheduler, Silence
-from tests.bench.measure import Row, take_turns
+from tests.bench.measure import ROOT, Row, take_turns
 from tests.bench.workload import mix, registrations
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BOUND = 3.0
 SCRIPT = "import sys; from cronpoll.cli.main import main; sys.exit(main())"
 """What the installed command does."""

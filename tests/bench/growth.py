@@ -18,9 +18,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
-import resource
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -32,11 +29,11 @@ from time import perf_counter
 from cronpoll import Registration, Spread, Window
 from tests.bench.burst import Countdown
 from tests.bench.harness import BenchClock, Ours, apscheduler, ours, patiently, triggers
-from tests.bench.measure import MICRO, Rounds, Row, ratio, say
+from tests.bench.measure import MICRO, Rounds, Row, in_fresh_process, ratio, say
+from tests.bench.memory import resident
 from tests.bench.peers import ABSENT, is_here
 from tests.bench.workload import DELAY, NIGHT, elsewhen, mix, names
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KINDS = {"plain": "ours", "windows": "ours, windows"}
 PEERS = {"apscheduler": "apscheduler", "celery": "celery beat", "yacron": "yacron"}
 DUE = 1_000
@@ -65,7 +62,7 @@ def run(smoke: bool) -> list[Row]:
             for who, name in {**KINDS, **PEERS}.items():
                 if number < counts[who in PEERS] and who not in absent:
                     say(f"  growth, round {number + 1}: {size:,} tasks, {name}")
-                    for figure, value in _in_fresh_process(who, size, due).items():
+                    for figure, value in in_fresh_process(__name__, who, size, due).items():
                         found[figure][size][name].append(value)
     rows = []
     for figure, unit in FIGURES.items():
@@ -94,14 +91,6 @@ def _grown(row: Row, by_size: dict[int, Rounds]) -> None:
             row.checks.append(ratio(label, by_size[max(there)][name], by_size[min(there)][name], None))
 
 
-def _in_fresh_process(who: str, size: int, due: int) -> dict:
-    command = [sys.executable, "-m", "tests.bench.growth", who, str(size), str(due)]
-    done = subprocess.run(
-        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"TZ": "UTC"}
-    )
-    return json.loads(done.stdout)
-
-
 # -- in the process: ours ----------------------------------------------------------------------------------------------
 
 
@@ -123,11 +112,11 @@ async def _ours(kind: str, size: int, due: int) -> dict:
     clock = BenchClock(NIGHT, elapsed=lambda: 0.0)
     given = tasks(kind, size, due, countdown.called)
     gc.collect()
-    before = _resident()
+    before = resident()
     async with ours(given, clock) as subject:
         del given
         gc.collect()
-        found = {"initialize": subject.initialize_micros / size, "memory": (_resident() - before) / size}
+        found = {"initialize": subject.initialize_micros / size, "memory": (resident() - before) / size}
         found["idle poll"] = min([await _idle(subject) for _ in range(9)])
         assert clock.wall() == DUE_AT - timedelta(minutes=1)
         assert not countdown.calls
@@ -149,11 +138,6 @@ async def _idle(subject: Ours) -> float:
         engine._pause()
         taken += perf_counter() - began
     return taken / 20 * MICRO
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 # -- in the process: peers ---------------------------------------------------------------------------------------------

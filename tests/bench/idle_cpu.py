@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,11 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from cronpoll import Journal, Scheduler
-from tests.bench.measure import Row, say
+from tests.bench.measure import Row, in_fresh_process, say
 from tests.bench.peers import ABSENT, is_here
 from tests.bench.workload import elsewhen, names, registrations
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LIMIT = 0.1
 # Number of tasks of each. APScheduler takes minutes to accept a hundred thousand.
 FULL = {"ours": 100_000, "aiocron": 100_000, "apscheduler": 10_000}
@@ -39,20 +36,13 @@ def run(smoke: bool) -> list[Row]:
     say(f"  idle_cpu: {len(here)} processes, {seconds} s")
     # Side by side: they sleep, and processor time of its own is all that is counted of each.
     with ThreadPoolExecutor(len(here)) as pool:
-        seen = dict(zip(here, pool.map(lambda one: _in_fresh_process(*one, seconds), here.items()), strict=True))
+        started = {who: pool.submit(in_fresh_process, __name__, who, size, seconds) for who, size in here.items()}
+        seen = {who: future.result() for who, future in started.items()}
     shares = {who: [one["percent"]] for who, one in seen.items()}
     row = Row("idle_cpu", f"{sizes['ours']:,} tasks, none due", "% of a core", shares)
     row.limit("ours", LIMIT)
     row.facts = {**seen, **dict.fromkeys(sizes.keys() - here.keys(), ABSENT)}
     return [row]
-
-
-def _in_fresh_process(who: str, size: int, seconds: int) -> dict:
-    command = [sys.executable, "-m", "tests.bench.idle_cpu", who, str(size), str(seconds)]
-    done = subprocess.run(
-        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"TZ": "UTC"}
-    )
-    return json.loads(done.stdout)
 
 
 # -- in the process ----------------------------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ import asyncio
 import gc
 import json
 import logging
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,11 +27,10 @@ from datetime import UTC, datetime, timedelta
 
 from cronpoll import Journal, Scheduler
 from cronpoll.runtime.clock import SystemClock
-from tests.bench.measure import Rounds, Row, percentile, say
+from tests.bench.measure import Rounds, Row, in_fresh_process, percentile, say
 from tests.bench.peers import ABSENT, is_here
 from tests.bench.workload import agreeing, names, registrations
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MILLI = 1_000.0
 OURS, AIOCRON, APSCHEDULER = "ours", "aiocron", "apscheduler"
 
@@ -61,7 +58,7 @@ def run(smoke: bool) -> list[Row]:
             for who, count in counts.items():
                 if number < count and who not in absent:
                     say(f"  latency, round {number + 1}: {size:,} due, {who}")
-                    seen = _in_fresh_process(who, size, smoke)
+                    seen = in_fresh_process(__name__, who, size, *(["now"] if smoke else []))
                     dropped[who].append(seen["dropped"])
                     facts[who].append(seen)
                     for name in SHARES:
@@ -85,14 +82,6 @@ def _targets(row: Row, size: int) -> None:
         row.limit(f"{OURS} p99", 60.0)
     if size == 100_000:
         row.limit(f"{OURS} max", 4_000.0)
-
-
-def _in_fresh_process(who: str, size: int, smoke: bool) -> dict:
-    command = [sys.executable, "-m", "tests.bench.latency", who, str(size), *(["now"] if smoke else [])]
-    done = subprocess.run(
-        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"TZ": "UTC"}
-    )
-    return json.loads(done.stdout)
 
 
 # -- in the process ----------------------------------------------------------------------------------------------------

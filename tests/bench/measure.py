@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -13,6 +16,7 @@ from time import perf_counter, process_time, thread_time
 from typing import Any
 
 MICRO = 1e6
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 Rounds = dict[str, list[float]]
 
@@ -133,6 +137,14 @@ class Stopwatch:
 
     def cpu_micros(self) -> float:
         return (process_time() - self.cpu) * MICRO
+
+
+def in_fresh_process(module: str, *arguments: object) -> dict:
+    """What a module of the benchmark prints, run as a program of its own with these arguments, on a machine in UTC."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    environment = os.environ | {"TZ": "UTC"}
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(done.stdout)
 
 
 def say(text: str) -> None:

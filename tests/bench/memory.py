@@ -16,16 +16,14 @@ import gc
 import json
 import os
 import resource
-import subprocess
 import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.bench.harness import BenchClock, apscheduler, ours, triggers
-from tests.bench.measure import Rounds, Row, say
+from tests.bench.measure import Rounds, Row, in_fresh_process, say
 from tests.bench.workload import BEFORE_NOON, DISTINCT, mix, names, registrations
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LIMIT = 1_100.0
 WHO = {"ours": "ours", "apscheduler": "apscheduler", "shared": "apscheduler, triggers shared"}
 
@@ -41,7 +39,11 @@ def run(smoke: bool) -> list[Row]:
     sizes["apscheduler", "tracemalloc"] = size // 10
     say(f"  memory: {len(sizes)} processes with {size:,} tasks each")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        seen = dict(zip(sizes, pool.map(_in_fresh_process, sizes.items()), strict=True))
+        started = {
+            (who, how): pool.submit(in_fresh_process, __name__, who, number, how)
+            for (who, how), number in sizes.items()
+        }
+        seen = {which: future.result() for which, future in started.items()}
     for method in ("rss", "tracemalloc"):
         rounds: Rounds = {WHO[who]: [seen[who, method]["bytes"] / sizes[who, method]] for who in WHO}
         row = Row("memory", f"{size:,} tasks, {min(size, DISTINCT):,} expressions, {method}", "bytes per task", rounds)
@@ -51,13 +53,6 @@ def run(smoke: bool) -> list[Row]:
         row.ratio("apscheduler", "ours")
         rows.append(row)
     return rows
-
-
-def _in_fresh_process(wanted: tuple[tuple[str, str], int]) -> dict:
-    (who, method), size = wanted
-    command = [sys.executable, "-m", "tests.bench.memory", who, str(size), method]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
 
 
 async def _measure(who: str, size: int, method: str) -> dict:
@@ -87,6 +82,11 @@ def _difference(method: str, before: int, peak_before: int) -> dict:
 def _used(method: str) -> int:
     if method == "tracemalloc":
         return tracemalloc.get_traced_memory()[0]
+    return resident()
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 
