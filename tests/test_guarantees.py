@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import cronpoll
+from cronpoll import Registration
 from cronpoll.core import events as e
 from cronpoll.core import promises as p
 from cronpoll.core.guarantees import Audit, Report
@@ -151,6 +152,28 @@ def test_a_promise_that_was_never_put_to_the_test_is_not_called_kept() -> None:
     verdicts = {verdict.guarantee: verdict.verdict for verdict in report.verdicts}
     assert verdicts[p.QUARANTINE] == "no occasion"
     assert verdicts[p.NO_OVERLAP] == "kept"
+
+
+# -- lives that a soak has found ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", ["allow", "replace"])
+def test_once_its_quarantine_is_over_a_task_may_start_again_before_a_run_has_ended_by_itself(concurrency: str) -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        tasks = [Registration("t", "0,20,40 * * * *", Job(seconds=7200), minutes(1), concurrency=concurrency)]
+        await world.boot(tasks)
+        for _ in range(3):
+            await world.passes(hours=1)
+            await world.crash()
+            await world.boot(tasks)
+        await world.passes(hours=1)
+        return world
+
+    events = trace_of(life)
+    (held,) = [index for index, event in enumerate(events) if isinstance(event, e.TaskQuarantined)]
+    assert sum(isinstance(event, e.TaskRunStarted) for event in events[held:]) > 1
+    assert judged(events).violations == []
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

@@ -407,8 +407,8 @@ class Audit:
         occasions[p.SUSPENSION] += 1
         if task.asleep:
             self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
-        if task.quarantine is not None or task.deaths >= QUARANTINE_DEATHS:
-            early = task.quarantine is None or self._unset(now) < task.quarantine - UNRECORDED
+        if task.quarantine is not None:
+            early = self._unset(now) < task.quarantine - UNRECORDED
             self._check(not early, p.QUARANTINE, task, event, "started while the task was to be held back")
         if self._bound is not None:
             occasions[p.SLOTS] += 1
@@ -907,6 +907,8 @@ class Audit:
             task.interrupted = event.at
         if task.runs:
             task.deaths += 1
+            if task.deaths >= QUARANTINE_DEATHS:
+                task.quarantine = timedelta.max  # until the record says how long
         number = len(task.runs)
         task.runs, task.detached = {}, set()
         self._closed(task, number, event.at)
