@@ -176,6 +176,22 @@ def test_once_its_quarantine_is_over_a_task_may_start_again_before_a_run_has_end
     assert judged(events).violations == []
 
 
+def test_minutes_that_were_slept_through_during_a_run_need_an_account_under_forbid_too() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        await world.boot([Registration("t", "* * * * *", Job(seconds=1200), minutes(1), concurrency="forbid")])
+        await world.passes(minutes=1)
+        world.clock.suspend(timedelta(minutes=5))
+        await world.passes(minutes=1)
+        return world
+
+    events = trace_of(life)
+    assert judged(events).violations == []
+    untold = [event for event in events if not isinstance(event, e.TaskMissed)]
+    assert len(untold) == len(events) - 1
+    assert {violation.guarantee for violation in judged(untold).violations} == {p.ACCOUNTED}
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 

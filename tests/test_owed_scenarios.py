@@ -719,6 +719,21 @@ async def test_forbid_skips_also_what_was_noticed_only_after_the_run() -> None:
     assert [event.scheduled_time for event in world.events("TaskSkipped")] == [instant(at("12:01:00"))]
 
 
+@pytest.mark.parametrize("seconds", [90, 900], ids=["it has ended meanwhile", "it still runs"])
+@simulated
+async def test_under_forbid_each_minute_of_a_run_that_was_slept_through_is_accounted_for(seconds: int) -> None:
+    world = World(at("12:00:00"))
+    every = "0,1,2,3,4,5 12 * * *"
+    await world.boot([Registration("t", every, Job(seconds=seconds), minutes(5), concurrency="forbid")])
+    await world.passes(seconds=10)
+    world.clock.suspend(timedelta(minutes=5))
+    await world.until(at("13:00:00"))
+    assert world.starts("t") == [at("12:00:00")]
+    missed = [(event.first_missed, event.last_missed, event.count) for event in world.events("TaskMissed")]
+    assert missed == [(instant(at("12:01:00")), instant(at("12:04:00")), 4)]
+    assert [event.scheduled_time for event in world.events("TaskSkipped")] == [instant(at("12:05:00"))]
+
+
 @simulated
 async def test_replace_ends_the_run_first_and_never_retries_it() -> None:
     world = World(at("12:00:00"))

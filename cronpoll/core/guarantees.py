@@ -726,9 +726,15 @@ class Audit:
         options = task.config.options
         if too_late(task.config, due, now):
             return True
+        if options.concurrency == "forbid" and self._ran_at(task, due):
+            return True
         if options.catch_up == "once" or now < due + MINUTE:
             return False
         return options.catch_up == "never" or not task.ran_before
+
+    def _ran_at(self, task: _Task, due: datetime) -> bool:
+        during = task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
+        return bool(task.runs) or during
 
     def _skipped(self, event: e.TaskSkipped) -> None:
         task = self._known(event)
@@ -739,10 +745,10 @@ class Audit:
         self._settles(task, event, due)
         ticks = task.ticks
         if ticks is not None and ticks.exact:
-            self._check(ticks.latest(due) == due, p.ACCOUNTED, task, event, f"{_text(due)} is not due")
+            first = ticks.after(task.settled)
+            self._check(first == due, p.ACCOUNTED, task, event, f"the first due instant not settled was {_text(first)}")
         nominal = event.nominal_time or due
-        during = task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
-        cause = task.config.options.concurrency == "forbid" and (bool(task.runs) or during)
+        cause = task.config.options.concurrency == "forbid" and self._ran_at(task, due)
         cause = cause or nominal in task.handled or nominal in task.executed
         self._check(cause, p.FOR_CAUSE, task, event, "the task did not run then, or may run beside itself")
         task.settled = max(task.settled, due)

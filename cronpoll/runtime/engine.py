@@ -576,6 +576,9 @@ class Engine:
             assert verdict.due is not None
             decisions.look_again.append(name)
             if action is Action.SKIP:
+                before = entry.group.due_before(verdict.due)
+                if before is not None and before > state.base:  # a suspension during the run has swallowed several
+                    decisions.events.append(self._missed(entry, before, now, None, ', and concurrency is "forbid"'))
                 nominal = self._nominal_of(entry, verdict.due)
                 decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due, nominal))
             else:

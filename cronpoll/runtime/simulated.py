@@ -375,7 +375,9 @@ class SimulatedProcesses:
         self._next_pid = 100
         self._parent_died = False
 
-    def command(self, seconds: float, *, code: int = 0, stubborn: bool = False) -> Callable[[], Coroutine[Any, Any, None]]:
+    def command(
+        self, seconds: float, *, code: int = 0, stubborn: bool = False
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
         """A callback that runs a child for so long. A stubborn one does not end when it is asked to, only when killed."""
 
         async def callback() -> None:
