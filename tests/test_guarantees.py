@@ -192,6 +192,28 @@ def test_minutes_that_were_slept_through_during_a_run_need_an_account_under_forb
     assert {violation.guarantee for violation in judged(untold).violations} == {p.ACCOUNTED}
 
 
+def test_what_was_interrupted_waits_for_the_end_of_a_quarantine_over_another_death_too() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        tasks = [("t", "0 * * * *", Job(seconds=7200), minutes(5))]
+        await world.boot(tasks)
+        for _ in range(3):
+            await world.passes(minutes=2)
+            await world.crash()
+            await world.boot(tasks)
+        await world.passes(minutes=1)
+        await world.crash()
+        await world.boot(tasks)
+        await world.passes(minutes=10)
+        return world
+
+    events = trace_of(life)
+    (held,) = [event for event in events if isinstance(event, e.TaskQuarantined)]
+    starts = [event.actual_time for event in events if isinstance(event, e.TaskRunStarted)]
+    assert starts[-1] >= held.until
+    assert judged(events).violations == []
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 

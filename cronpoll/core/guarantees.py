@@ -550,6 +550,8 @@ class Audit:
         could = since if since <= now else _LONG_AGO
         if could < task.free <= now:
             could = task.free
+        if task.quarantine is not None and self._unset(now) >= task.quarantine:
+            could = max(could, _LONG_AGO + task.quarantine + self._set_by)
         return self._free if could < self._free <= now else could
 
     def _patience(self) -> timedelta:
