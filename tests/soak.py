@@ -33,8 +33,8 @@ from tests.living import PATIENCE_SECONDS, Living, faketime_there
 
 LIVES: Final = 200 if os.environ.get("CRONPOLL_LONG") else 20
 SPEED: Final = 12
-LONGEST_LIFE_SECONDS: Final = 2.0
-BEGIN: Final = datetime(2026, 3, 2, 11, 58, 40, tzinfo=UTC)
+LONGEST_LIFE_SECONDS: Final = 1.2
+NOON: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
 
 needs_faketime = pytest.mark.skipif(not faketime_there(), reason="faketime is not installed")
@@ -57,6 +57,7 @@ fi
 note begin
 die_if_told begin
 sleep "$2"
+while [ -e "$1/stay" ]; do sleep 0.05; done
 if [ "$3" = flaky ] && [ $(( $(wc -l <"$books") % 3 )) != 0 ]; then note fail; exit 1; fi
 note end
 die_if_told end
@@ -101,7 +102,6 @@ def booked(name):
         except FileNotFoundError:
             return
         os.kill(daemon, signal.SIGKILL)
-        time.sleep(1000)  # not one line more, if that was somebody else
 
     held = os.open(books.with_name(f"{name}.held"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     try:
@@ -187,7 +187,11 @@ def due(task: dict[str, Any], minute: datetime) -> bool:
 
 
 class Soak:
-    """One daemon and its deaths. `trouble`: what else is done to it while it lives; `excused`: why it may refuse to start."""
+    """One daemon and its deaths.
+
+    `trouble`: what else is done to it while it lives; whether it shall die at once. `excused`: texts of which one has to occur in its last words should it
+    end by itself. `story`: what was done, for whoever has to find out.
+    """
 
     def __init__(self, directory: Path, seed: int, *, state: Path | None, jumps: bool) -> None:
         self.random = random.Random(seed)
@@ -200,10 +204,11 @@ class Soak:
         self.living.module("jobs", MODULE)
         daemon = {"python_path": ["."], "max_concurrent": 12, "stop_timeout": "20s"}
         self.living.write(tomli_w.dumps({"daemon": daemon, "task": list(self.tasks.values())}))
-        self.now = BEGIN
+        self.now = NOON - timedelta(seconds=80)
         self.story: list[str] = []
-        self.excused: tuple[str, ...] = ("takes longer than",)  # an import, on a machine that has no time for it
-        self.trouble: Callable[[], None] = lambda: None
+        # Imports have a time limit by the daemon's clock, which a busy machine, or a stop, may exceed.
+        self.excused: tuple[str, ...] = ("takes longer than", "the process that imports callbacks does not start")
+        self.trouble: Callable[[], bool] = lambda: False
         self._jumps = jumps
         self._clock = directory / "clock"
         self._began = 0.0
@@ -295,27 +300,31 @@ class Soak:
         kind, moment = self._moment()
         self.story.append(f"{self.now:%d %H:%M:%S}, {downtime} s later: killed {kind}")
         self.start()
-        deadline = time.monotonic() + self.random.uniform(0.2, LONGEST_LIFE_SECONDS)
-        if moment is not None:
-            deadline = time.monotonic() + LONGEST_LIFE_SECONDS
-        while (left := deadline - time.monotonic()) > 0 and self.alive:
-            if self.living.until(moment or (lambda: False), min(left, self.random.uniform(0.02, 0.5))):
+        # A machine may take its time for a start; what is lived after it is counted from there, unless birth is the moment.
+        since = time.monotonic() if kind == EARLY else None
+        limit = self.random.uniform(0.0, LONGEST_LIFE_SECONDS) if kind in (EARLY, LATE) else LONGEST_LIFE_SECONDS
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while self.alive:
+            if since is None and self.events("DaemonStarted"):
+                since = time.monotonic()
+            left = patience - time.monotonic() if since is None else since + limit - time.monotonic()
+            if left <= 0 or self.living.until(moment, min(left, self.random.uniform(0.02, 0.3))):
                 break
-            if self.events("DaemonStarted") or self.random.random() < 0.2:  # or it would seldom start at all
-                self.trouble()
-        by_itself = not self.alive
+            if (since is not None or self.random.random() < 0.1) and self.trouble():
+                break
+        ended = not self.alive
         self.die()
-        if by_itself:
-            self._ended_by_itself(self._has_told)
+        if ended:
+            self._it_may_have_ended()
         for forgotten in self.books.glob("*.die-at-*"):
             forgotten.unlink()
 
-    def _moment(self) -> tuple[str, Callable[[], bool] | None]:
-        """When a life ends: a description, and the condition; None: when its time is over."""
+    def _moment(self) -> tuple[str, Callable[[], bool]]:
+        """When a life ends: a description, and the condition. At the latest it ends when its time is over."""
         pick, number = self.random.choice, self.random.randrange
-        kind = pick(["time", "line", "event", "event", "told", "told"])
+        kind = pick([EARLY, LATE, "line", "event", "event", "told", "told"])
         if kind == "line":
-            count = number(1, 120)
+            count = number(1, 150)
             return f"after line {count}", lambda: len(self.living.log) - self._mark >= count
         if kind == "event":
             name, count = pick(MOMENTS), number(1, 4)
@@ -323,7 +332,7 @@ class Soak:
         if kind == "told":
             name, when = pick(list(self.tasks)), pick(["begin", "end"])
             return f"by {name} at its {when}", lambda: self._told(self.books / f"{name}.die-at-{when}")
-        return "some time later", None
+        return kind, lambda: False
 
     def _told(self, file: Path) -> bool:
         """Leave word for a task, once there is a daemon whose number can be written down. Its end is seen elsewhere."""
@@ -334,10 +343,10 @@ class Soak:
             os.replace(temporary, file)
         return False
 
-    def _ended_by_itself(self, told: bool) -> None:
-        """Whether it may have."""
+    def _it_may_have_ended(self) -> None:
+        """Not killed by us: by a task that was told to, or by itself and with an excuse."""
         last = self.events("DaemonStopped", "ConfigRejected")
-        if told and not last:
+        if self._has_told and not last:
             return
         text = json.dumps(last)
         assert any(excuse in text for excuse in self.excused), f"it ended by itself: {text}\n{self._words()}"
@@ -345,6 +354,32 @@ class Soak:
 
     def _words(self) -> str:
         return "".join(self.living.raw[self._mark :])[-20_000:]
+
+    def die_twice(self) -> None:
+        """Before chance has a say: what was interrupted is restarted, and behind all that is left of it, over two deaths."""
+        stay = self.books / "stay"
+        stay.touch()
+        self.now = NOON - timedelta(seconds=10)
+        self.start()
+        for name in ("long", "stubborn"):
+            self.wait_for("TaskRunStarted", taskName=name)
+            self._until_begun(name)
+        self.die()
+        self.start()
+        self.wait_for("TaskSurvivorFound", taskName="stubborn")
+        self.die()
+        self.start()
+        self.wait_for("TaskSurvivorFound", taskName="stubborn")
+        for name in ("long", "stubborn"):
+            self.wait_for("TaskRunStarted", taskName=name, trigger="interrupted")
+        self.die()
+        stay.unlink()
+
+    def _until_begun(self, name: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (self.books / name).exists():
+            assert time.monotonic() < deadline, f"{name} did not begin"
+            self.passes(0.02)
 
     def come_to_rest(self) -> None:
         """Two more lives that end in order: in the first what is held back is counted, in the second its time is over."""
@@ -370,6 +405,8 @@ class Soak:
                 pass
 
 
+EARLY: Final = "soon after its birth"
+LATE: Final = "some time after it was up"
 MOMENTS: Final = (
     "InstanceStarted",
     "JournalCompacted",

@@ -58,27 +58,28 @@ def test_killed_on_a_disk_that_is_full_at_times_it_starts_nothing_that_is_not_du
     with soaking(tmp_path, __file__, state=disk / "state") as soak:
         soak.excused += ("No space left",)
         soak.trouble = lambda: _fill_or_free(soak, filler)
+        _one_illness_from_beginning_to_end(soak, filler)
         for _ in range(LIVES):
             if soak.random.random() < 0.8:
                 filler.free()
             soak.live()
         filler.free()
-        _one_illness_from_beginning_to_end(soak, filler)
         soak.come_to_rest()
         judge(soak)
 
 
-def _fill_or_free(soak: Soak, filler: Filler) -> None:
+def _fill_or_free(soak: Soak, filler: Filler) -> bool:
     filler.free()
     match soak.random.choice(["free", "full", "full", "nearly", "nearly"]):
         case "full":
             filler.fill()
         case "nearly":
             filler.fill(soak.random.randrange(1, 5))
+    return False
 
 
 def _one_illness_from_beginning_to_end(soak: Soak, filler: Filler) -> None:
-    """Whatever the dice did before: one life in which the disk fills up, has room again, and fills up until death."""
+    """Before chance has a say: one life in which the disk fills up, has room again, and fills up until death."""
     soak.start()
     soak.wait_for("DaemonStarted")
     filler.fill()
