@@ -968,6 +968,27 @@ async def test_a_suspended_machine_catches_up_once_within_a_minute_of_waking() -
     assert suspended.suspended_ms > 5 * 3600 * 1000
 
 
+@pytest.mark.parametrize("call", ["read", "fsync"], ids=["while it reads its state", "while it writes it"])
+@simulated
+async def test_a_machine_that_sleeps_while_the_scheduler_starts_is_said_to_have_slept(call: str) -> None:
+    world = World(at("11:58:30"))
+    await world.boot([("t", HOURLY, Job(), minutes(5))])
+    await world.crash()
+    done = getattr(world.disk, call)
+
+    def sleep_first(*arguments: Any) -> Any:
+        setattr(world.disk, call, done)
+        world.clock.suspend(timedelta(minutes=3))
+        return done(*arguments)
+
+    setattr(world.disk, call, sleep_first)
+    await world.boot([("t", HOURLY, Job(), minutes(5))])
+    await world.passes(minutes=1)
+    assert [event.suspended_ms for event in world.events("SuspensionDetected")] == [pytest.approx(180_000)]
+    assert world.events("ClockStepped") == []
+    assert world.starts("t") == [at("12:01:30")]
+
+
 @simulated
 async def test_steps_of_a_few_seconds_are_nobodys_business() -> None:
     world = World(at("11:58:30"))
