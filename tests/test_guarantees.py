@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
 import cronpoll
@@ -212,6 +214,26 @@ def test_what_was_interrupted_waits_for_the_end_of_a_quarantine_over_another_dea
     starts = [event.actual_time for event in events if isinstance(event, e.TaskRunStarted)]
     assert starts[-1] >= held.until
     assert judged(events).violations == []
+
+
+def test_what_a_sick_disk_held_up_is_in_time_although_its_recovery_was_written_down_a_moment_later() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:58:30Z")
+        await world.boot([("t", "0 * * * *", Job(), minutes(5))])
+        await world.until("2026-03-01T11:59:30Z")
+        world.disk.failures["write"] = [errno.ENOSPC] * 1_000
+        await world.passes(minutes=10)
+        world.disk.failures.clear()
+        await world.passes(minutes=1)
+        await world.stop()
+        return world
+
+    events = trace_of(life)
+    (index,) = [index for index, event in enumerate(events) if isinstance(event, e.StoreRecovered)]
+    recovered, start = events[index], events[index + 1]
+    assert isinstance(start, e.TaskRunStarted)
+    later = msgspec.structs.replace(recovered, at=recovered.at + timedelta(seconds=9))
+    assert judged([*events[:index], later, *events[index + 1 :]]).violations == []
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

@@ -552,7 +552,8 @@ class Audit:
             could = task.free
         if task.quarantine is not None and self._unset(now) >= task.quarantine:
             could = max(could, _LONG_AGO + task.quarantine + self._set_by)
-        return self._free if could < self._free <= now else could
+        # Every step of the clock renews it: if it lies ahead, what was decided first was written down behind it.
+        return max(could, min(self._free, now))
 
     def _patience(self) -> timedelta:
         return BOUND if self._registered <= 10_000 else BOUND * (self._registered / 10_000)
