@@ -308,9 +308,10 @@ class Soak:
             if since is None and self.events("DaemonStarted"):
                 since = time.monotonic()
             left = patience - time.monotonic() if since is None else since + limit - time.monotonic()
+            assert left > 0 or since is not None, f"it does not come up:\n{self._words()}"
             if left <= 0 or self.living.until(moment, min(left, self.random.uniform(0.02, 0.3))):
                 break
-            if (since is not None or self.random.random() < 0.1) and self.trouble():
+            if (since is not None or self.random.random() < 0.04) and self.trouble():
                 break
         ended = not self.alive
         self.die()
