@@ -33,7 +33,7 @@ from tests.living import PATIENCE_SECONDS, Living, faketime_there
 
 LIVES: Final = 200 if os.environ.get("CRONPOLL_LONG") else 20
 SPEED: Final = 12
-LONGEST_LIFE_SECONDS: Final = 1.2
+LONGEST_LIFE_SECONDS: Final = 0.9
 NOON: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
 
