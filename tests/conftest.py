@@ -1,5 +1,6 @@
 """Rules for all tests: nothing is skipped where everything is installed (CRONPOLL_FORBID_SKIPS).
 
+Soaks (`test_soak_*`) are ten times as long with CRONPOLL_LONG=1, and begin with CRONPOLL_SEED where that is given.
 Tests that build the Debian package or boot a systemd are marked `booted` and have a command of their own: `pytest -m booted`.
 """
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 from typing import Any, Self
@@ -56,17 +57,22 @@ class Living:
         *arguments: str,
         clock: str | None = None,
         prefix: tuple[str, ...] = (),
+        threads_share_clock: bool = False,
         env: dict[str, str] | None = None,
         **options: Any,
     ) -> Living:
-        """Start it. `clock`: what libfaketime shall make of time, such as "@2026-11-01 01:58:30 x30"."""
+        """Start it. `clock`: what libfaketime shall make of time, such as "@2026-11-01 01:58:30 x30".
+
+        `threads_share_clock`: for a clock that is read from a file while threads are about. Without the lock that this means,
+        they are told the real time every now and then.
+        """
         command = [*prefix, sys.executable, "-m", "cronpoll.daemon", "--config", str(self.config)]
         command += ["--state-dir", str(self.state), "--log-level", "debug", *arguments]
         surroundings = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
         if clock is not None:
             # A child that reset its clock would live in another time than its daemon.
             surroundings["FAKETIME_DONT_RESET"] = "1"
-            command = ["faketime", "-f", clock, *command]
+            command = ["faketime", *(["-m"] if threads_share_clock else []), "-f", clock, *command]
             _sweep_after_faketime()
         self._close_pipes()
         self._began = len(self.log)
@@ -131,6 +137,12 @@ class Living:
             + "".join(self.raw)
         )
         return matching[count - 1]
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something holds, looking whenever a line is logged; for that time at the longest. Whether it does."""
+        with self._news:
+            self._news.wait_for(lambda: condition() or not (self._reader and self._reader.is_alive()), seconds)
+            return condition()
 
     def events(self, *names: str, since: int = 0, **fields: Any) -> list[dict[str, Any]]:
         return [

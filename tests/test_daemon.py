@@ -455,6 +455,17 @@ def test_a_wrong_file_at_start_ends_it_with_every_problem(daemon: Living) -> Non
     assert not daemon.state.exists()
 
 
+def test_a_file_that_cannot_be_examined_at_the_moment_is_not_called_wrong(daemon: Living) -> None:
+    """Exit code 78 would keep the init system from starting it again, when that is all it takes."""
+    lost = "import os, sys\nif 'cronpoll.config.importer' in sys.orig_argv:\n    os._exit(1)\n"
+    daemon.module("sitecustomize", lost)
+    daemon.module("jobs", NOTHING)
+    daemon.write(registry(task(callback="jobs:nothing")))
+    assert daemon.start(env={"PYTHONPATH": f"{daemon.directory}:{ROOT}"}).ended() == 1
+    (rejected,) = daemon.events("ConfigRejected")
+    assert rejected["reason"].startswith("cannot be examined at the moment")
+
+
 def test_no_file_at_start_ends_it(daemon: Living) -> None:
     assert daemon.start().ended() == 78
     (rejected,) = daemon.events("ConfigRejected")

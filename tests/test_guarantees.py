@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import re
 import subprocess
@@ -13,9 +14,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
 import cronpoll
+from cronpoll import Registration
 from cronpoll.core import events as e
 from cronpoll.core import promises as p
 from cronpoll.core.guarantees import Audit, Report
@@ -151,6 +154,86 @@ def test_a_promise_that_was_never_put_to_the_test_is_not_called_kept() -> None:
     verdicts = {verdict.guarantee: verdict.verdict for verdict in report.verdicts}
     assert verdicts[p.QUARANTINE] == "no occasion"
     assert verdicts[p.NO_OVERLAP] == "kept"
+
+
+# -- lives that a soak has found ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", ["allow", "replace"])
+def test_once_its_quarantine_is_over_a_task_may_start_again_before_a_run_has_ended_by_itself(concurrency: str) -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        tasks = [Registration("t", "0,20,40 * * * *", Job(seconds=7200), minutes(1), concurrency=concurrency)]
+        await world.boot(tasks)
+        for _ in range(3):
+            await world.passes(hours=1)
+            await world.crash()
+            await world.boot(tasks)
+        await world.passes(hours=1)
+        return world
+
+    events = trace_of(life)
+    (held,) = [index for index, event in enumerate(events) if isinstance(event, e.TaskQuarantined)]
+    assert sum(isinstance(event, e.TaskRunStarted) for event in events[held:]) > 1
+    assert judged(events).violations == []
+
+
+def test_minutes_that_were_slept_through_during_a_run_need_an_account_under_forbid_too() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        await world.boot([Registration("t", "* * * * *", Job(seconds=1200), minutes(1), concurrency="forbid")])
+        await world.passes(minutes=1)
+        world.clock.suspend(timedelta(minutes=5))
+        await world.passes(minutes=1)
+        return world
+
+    events = trace_of(life)
+    assert judged(events).violations == []
+    untold = [event for event in events if not isinstance(event, e.TaskMissed)]
+    assert len(untold) == len(events) - 1
+    assert {violation.guarantee for violation in judged(untold).violations} == {p.ACCOUNTED}
+
+
+def test_what_was_interrupted_waits_for_the_end_of_a_quarantine_over_another_death_too() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        tasks = [("t", "0 * * * *", Job(seconds=7200), minutes(5))]
+        await world.boot(tasks)
+        for _ in range(3):
+            await world.passes(minutes=2)
+            await world.crash()
+            await world.boot(tasks)
+        await world.passes(minutes=1)
+        await world.crash()
+        await world.boot(tasks)
+        await world.passes(minutes=10)
+        return world
+
+    events = trace_of(life)
+    (held,) = [event for event in events if isinstance(event, e.TaskQuarantined)]
+    starts = [event.actual_time for event in events if isinstance(event, e.TaskRunStarted)]
+    assert starts[-1] >= held.until
+    assert judged(events).violations == []
+
+
+def test_what_a_sick_disk_held_up_is_in_time_although_its_recovery_was_written_down_a_moment_later() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:58:30Z")
+        await world.boot([("t", "0 * * * *", Job(), minutes(5))])
+        await world.until("2026-03-01T11:59:30Z")
+        world.disk.failures["write"] = [errno.ENOSPC] * 1_000
+        await world.passes(minutes=10)
+        world.disk.failures.clear()
+        await world.passes(minutes=1)
+        await world.stop()
+        return world
+
+    events = trace_of(life)
+    (index,) = [index for index, event in enumerate(events) if isinstance(event, e.StoreRecovered)]
+    recovered, start = events[index], events[index + 1]
+    assert isinstance(start, e.TaskRunStarted)
+    later = msgspec.structs.replace(recovered, at=recovered.at + timedelta(seconds=9))
+    assert judged([*events[:index], later, *events[index + 1 :]]).violations == []
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

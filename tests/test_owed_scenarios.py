@@ -719,6 +719,21 @@ async def test_forbid_skips_also_what_was_noticed_only_after_the_run() -> None:
     assert [event.scheduled_time for event in world.events("TaskSkipped")] == [instant(at("12:01:00"))]
 
 
+@pytest.mark.parametrize("seconds", [90, 900], ids=["it has ended meanwhile", "it still runs"])
+@simulated
+async def test_under_forbid_each_minute_of_a_run_that_was_slept_through_is_accounted_for(seconds: int) -> None:
+    world = World(at("12:00:00"))
+    every = "0,1,2,3,4,5 12 * * *"
+    await world.boot([Registration("t", every, Job(seconds=seconds), minutes(5), concurrency="forbid")])
+    await world.passes(seconds=10)
+    world.clock.suspend(timedelta(minutes=5))
+    await world.until(at("13:00:00"))
+    assert world.starts("t") == [at("12:00:00")]
+    missed = [(event.first_missed, event.last_missed, event.count) for event in world.events("TaskMissed")]
+    assert missed == [(instant(at("12:01:00")), instant(at("12:04:00")), 4)]
+    assert [event.scheduled_time for event in world.events("TaskSkipped")] == [instant(at("12:05:00"))]
+
+
 @simulated
 async def test_replace_ends_the_run_first_and_never_retries_it() -> None:
     world = World(at("12:00:00"))
@@ -951,6 +966,27 @@ async def test_a_suspended_machine_catches_up_once_within_a_minute_of_waking() -
     assert start.actual_time <= instant(at("17:09:40"))
     (suspended,) = world.events("SuspensionDetected")
     assert suspended.suspended_ms > 5 * 3600 * 1000
+
+
+@pytest.mark.parametrize("call", ["read", "fsync"], ids=["while it reads its state", "while it writes it"])
+@simulated
+async def test_a_machine_that_sleeps_while_the_scheduler_starts_is_said_to_have_slept(call: str) -> None:
+    world = World(at("11:58:30"))
+    await world.boot([("t", HOURLY, Job(), minutes(5))])
+    await world.crash()
+    done = getattr(world.disk, call)
+
+    def sleep_first(*arguments: Any) -> Any:
+        setattr(world.disk, call, done)
+        world.clock.suspend(timedelta(minutes=3))
+        return done(*arguments)
+
+    setattr(world.disk, call, sleep_first)
+    await world.boot([("t", HOURLY, Job(), minutes(5))])
+    await world.passes(minutes=1)
+    assert [event.suspended_ms for event in world.events("SuspensionDetected")] == [pytest.approx(180_000)]
+    assert world.events("ClockStepped") == []
+    assert world.starts("t") == [at("12:01:30")]
 
 
 @simulated

@@ -409,8 +409,8 @@ class Audit:
         occasions[p.SUSPENSION] += 1
         if task.asleep:
             self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
-        if task.quarantine is not None or task.deaths >= QUARANTINE_DEATHS:
-            early = task.quarantine is None or self._unset(now) < task.quarantine - UNRECORDED
+        if task.quarantine is not None:
+            early = self._unset(now) < task.quarantine - UNRECORDED
             self._check(not early, p.QUARANTINE, task, event, "started while the task was to be held back")
         if self._bound is not None:
             occasions[p.SLOTS] += 1
@@ -558,7 +558,10 @@ class Audit:
         could = since if since <= now else _LONG_AGO
         if could < task.free <= now:
             could = task.free
-        return self._free if could < self._free <= now else could
+        if task.quarantine is not None and self._unset(now) >= task.quarantine:
+            could = max(could, _LONG_AGO + task.quarantine + self._set_by)
+        # Every step of the clock renews it: if it lies ahead, what was decided first was written down behind it.
+        return max(could, min(self._free, now))
 
     def _patience(self) -> timedelta:
         return BOUND if self._registered <= 10_000 else BOUND * (self._registered / 10_000)
@@ -734,9 +737,15 @@ class Audit:
         options = task.config.options
         if too_late(task.config, due, now):
             return True
+        if options.concurrency == "forbid" and self._ran_at(task, due):
+            return True
         if options.catch_up == "once" or now < due + MINUTE:
             return False
         return options.catch_up == "never" or not task.ran_before
+
+    def _ran_at(self, task: _Task, due: datetime) -> bool:
+        during = task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
+        return bool(task.runs) or during
 
     def _skipped(self, event: e.TaskSkipped) -> None:
         task = self._known(event)
@@ -747,10 +756,10 @@ class Audit:
         self._settles(task, event, due)
         ticks = task.ticks
         if ticks is not None and ticks.exact:
-            self._check(ticks.latest(due) == due, p.ACCOUNTED, task, event, f"{_text(due)} is not due")
+            first = ticks.after(task.settled)
+            self._check(first == due, p.ACCOUNTED, task, event, f"the first due instant not settled was {_text(first)}")
         nominal = event.nominal_time or due
-        during = task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
-        cause = task.config.options.concurrency == "forbid" and (bool(task.runs) or during)
+        cause = task.config.options.concurrency == "forbid" and self._ran_at(task, due)
         cause = cause or nominal in task.handled or nominal in task.executed
         self._check(cause, p.FOR_CAUSE, task, event, "the task did not run then, or may run beside itself")
         task.settled = max(task.settled, due)
@@ -918,6 +927,8 @@ class Audit:
             task.interrupted = event.at
         if task.runs:
             task.deaths += 1
+            if task.deaths >= QUARANTINE_DEATHS:
+                task.quarantine = timedelta.max  # until the record says how long
         number = len(task.runs)
         task.runs, task.detached = {}, set()
         self._closed(task, number, event.at)

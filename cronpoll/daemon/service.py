@@ -154,7 +154,8 @@ class Service:
             version = examination.result()
         except RejectedError as rejected:
             self._reject(rejected)
-            return WRONG_CONFIG
+            # What could not even be examined is not wrong: there, starting again does help.
+            return WRONG_CONFIG if self._failed_at is None else FAILED
         self._state_directory = self._directory_of(version.registry)
         daemon = version.registry.daemon
         scheduler = self._scheduler = Scheduler(

@@ -148,7 +148,7 @@ class Engine:
 
     async def start(self, registrations: Sequence[Registration]) -> Outcome:
         """Open the store, take the registrations over, begin. If it fails, everything is as before."""
-        now = self._clock.wall()
+        now, elapsed = self._clock.wall(), self._clock.monotonic()
         try:
             self._instance, findings = await self._ledger.open(now)
         except StoreWriteError as error:
@@ -157,8 +157,9 @@ class Engine:
             raise ScheduleTaskError(registrations[0].name, registrations[0].cron, error) from error
         try:
             self._began = now
-            self._last_wall, self._last_look = now, self._clock.monotonic()
-            self._reference = now, self._last_look
+            # The same moment on both clocks: what the disk takes from here on is a pause, not a step of one of them.
+            self._last_wall, self._last_look = now, elapsed
+            self._reference = now, elapsed
             self._next_poll = floor_minute(now) + MINUTE
             self._planned_pause = 0.0
             identifier, zone = self.book.scheduler_identifier, self._roster.zones.host.key
@@ -171,7 +172,6 @@ class Engine:
             raise
         if self._survivors is not None:
             self._survivors.begin(self.book)
-        self._last_look = self._clock.monotonic()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         return outcome
 
@@ -576,6 +576,9 @@ class Engine:
             assert verdict.due is not None
             decisions.look_again.append(name)
             if action is Action.SKIP:
+                before = entry.group.due_before(verdict.due)
+                if before is not None and before > state.base:  # a suspension during the run has swallowed several
+                    decisions.events.append(self._missed(entry, before, now, None, ', and concurrency is "forbid"'))
                 nominal = self._nominal_of(entry, verdict.due)
                 decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due, nominal))
             else:
