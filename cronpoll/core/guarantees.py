@@ -438,9 +438,6 @@ class Audit:
         else:
             self._started_as_retry(task, event, now)
         task.attempt = task.attempt + 1 if is_retry else 1
-        if options.max_attempts is not None and is_retry:
-            kept = task.attempt <= options.max_attempts
-            self._check(kept, p.RETRY_RULE, task, event, f"attempt {task.attempt} of {options.max_attempts}")
         served = max(scheduled, now)
         if task.served is None or served > task.served:
             task.served = served
@@ -923,6 +920,8 @@ class Audit:
         newest = task.newest in task.runs and task.newest not in task.detached
         if not self._durable and not task.runs:
             newest = True  # an end that is in the log was lost with the process
+            if task.period in task.succeeded:
+                task.succeeded.remove(task.period)
         if (newest and task.config.options.interrupted == "restart") or task.interrupted is not None:
             task.interrupted = event.at
         if task.runs:
