@@ -24,6 +24,7 @@ STYLES = {
 }
 WIDTH, HEIGHT = 520, 420
 LEFT, RIGHT, TOP, BOTTOM = 74, 22, 78, 58
+LETTER = 6.8  # how wide a letter of the legend is, generously
 INK, GRID = "#333333", "#e3e3e3"
 
 
@@ -108,15 +109,17 @@ def _drawn(panel: Panel) -> list[str]:
     parts.append(_text(LEFT + width / 2, floor_y + 40, panel.below))
     middle = TOP + height / 2
     parts.append(f'<g transform="rotate(-90 18 {middle})">{_text(18, middle, panel.left)}</g>')
-    entry = LEFT
+    entry, row = LEFT, 46
     for name, line in panel.series.items():
         colour, shape = STYLES.get(name, ("#000000", "circle"))
         places = [at(x, y) for x, y in line]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [_mark(x, y, colour, shape) for x, y in places]
-        parts += [_mark(entry + 5, 48, colour, shape), _text(entry + 14, 52, name, anchor="start")]
-        entry += 26 + 6.3 * len(name)
+        if entry + 14 + LETTER * len(name) > LEFT + width:
+            entry, row = LEFT, row + 18
+        parts += [_mark(entry + 5, row, colour, shape), _text(entry + 14, row + 4, name, anchor="start")]
+        entry += 30 + LETTER * len(name)
     return parts
 
 
