@@ -49,6 +49,7 @@ class Lived(NamedTuple):
     starts: list[Start]
     days: float
     log: list[Any]
+    occasions: Counter[str]
 
 
 class Life:
@@ -56,7 +57,8 @@ class Life:
         self.plan = plan
         self.zone = plan.zone
         self.tasks = {task.name: task for task in plan.tasks}
-        self.registrations: dict[str, Registration] = {}
+        self.registrations: dict[TaskPlan, Registration] = {}
+        self.names: dict[str, str] = {}
         self.begun: Counter[str] = Counter()
         self.at_once: Counter[str] = Counter()
         self.broken: list[str] = []
@@ -76,15 +78,10 @@ class Life:
         return [self._registration(task) for task in self.tasks.values()]
 
     def _registration(self, task: TaskPlan) -> Registration:
-        known = self.registrations.get(task.name)
-        if known is None or known.description != task.name or self._plans.get(task.name) != task:
-            known = self.registrations[task.name] = registration_of(task, self._callback(task))
-            self._plans[task.name] = task
+        known = self.registrations.get(task)
+        if known is None:
+            known = self.registrations[task] = registration_of(task, self._callback(task))
         return known
-
-    @property
-    def _plans(self) -> dict[str, TaskPlan]:
-        return self.__dict__.setdefault("_plans_now", {})
 
     def _callback(self, task: TaskPlan) -> Any:
         # All of one kind: a scheduler sees from the function whether it is a coroutine's or a thread's.
@@ -122,8 +119,10 @@ class Life:
         behaviour = task.behaviours[self.begun[name] % len(task.behaviours)]
         self.begun[name] += 1
         self.at_once[name] += 1
-        if self.at_once[name] > 1 and task.concurrency != "allow":
-            self.broken.append(f"{name} overlaps itself: {run.run_id} at {self.world.now}")
+        alive = [run_id for run_id, whose in self.names.items() if whose == name and self.world.processes.alive(run_id)]
+        self.names[run.run_id] = name
+        if (self.at_once[name] > 1 or alive) and task.concurrency != "allow":
+            self.broken.append(f"{name} overlaps itself: {run.run_id} at {self.world.now}, beside {alive or 'another'}")
         if not self._durable(run.run_id):
             self.broken.append(f"{name} was called without a durable record: {run.run_id} at {self.world.now}")
         try:
@@ -201,6 +200,10 @@ class Life:
                 await self.die(step)
             case "power loss":
                 await self.die(step, power=True)
+            case "deaths":
+                for _ in range(amount):
+                    await asyncio.sleep(61)
+                    await self.die(Step(0, "crash"))
             case "stop":
                 try:
                     await world.stop()
@@ -291,7 +294,9 @@ class Life:
             self.broken.append(f"the journal does not give what is in memory, at {self.world.now}")
 
     def judged(self) -> Iterator[str]:
+        self.occasions = Counter[str]()
         for name, report in (("journal", self._audit_of_journal()), ("log", self._audit_of_log())):
+            self.occasions.update({verdict.guarantee.name: verdict.occasions for verdict in report.verdicts})
             for violation in report.violations[:5]:
                 yield f"{name}: {violation.guarantee.name}: {violation.task}: {violation.text} ({violation.at})"
 
@@ -329,6 +334,11 @@ def registration_of(task: TaskPlan, callback: Any) -> Registration:
     )
 
 
+def _unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), SimulatedCrashError):
+        loop.default_exception_handler(context)
+
+
 def lived(plan: Plan) -> Lived:
     """Live a plan, and judge it."""
     life = Life(plan)
@@ -336,9 +346,9 @@ def lived(plan: Plan) -> Lived:
 
     async def main() -> None:
         nonlocal elapsed
+        asyncio.get_running_loop().set_exception_handler(_unless_planned)
         await life.live()
         elapsed = life.world.clock.monotonic()
-        life.ended = life.world.now  # type: ignore[attr-defined]
 
     run(main)
     events = life.world.log.events
@@ -352,4 +362,5 @@ def lived(plan: Plan) -> Lived:
         for event in events
         if type(event).__name__ == "TaskRunStarted"
     ]
-    return Lived([*life.broken, *life.judged()], starts, elapsed / 86_400, events)
+    broken = [*life.broken, *life.judged()]
+    return Lived(broken, starts, elapsed / 86_400, events, life.occasions)

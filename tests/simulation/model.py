@@ -126,7 +126,9 @@ class Model:
         if self.up:
             for task in self.tasks.values():
                 if task.registered:
-                    moments += [then for then in (task.retry, task.held_until) if then is not None and then > self.elapsed]
+                    moments += [
+                        then for then in (task.retry, task.held_until) if then is not None and then > self.elapsed
+                    ]
                     due = task.ticks.after(self.now)
                     moments.append(NEVER if due is None else (due - self.origin).total_seconds())
         return min(moments, default=NEVER)
@@ -282,12 +284,23 @@ class Model:
     def edit(self, task: Task, plan: TaskPlan) -> None:
         old, now = task.plan, self.now
         zone, ticks = self.calendar(plan)
-        moved = (old.cron, task.zone, old.repeated_hour, old.spread) != (plan.cron, zone, plan.repeated_hour, plan.spread)
+        moved = (old.cron, task.zone, old.repeated_hour, old.spread) != (
+            plan.cron,
+            zone,
+            plan.repeated_hour,
+            plan.spread,
+        )
         still_open = None if moved else self.still_open(task, plan)
         if moved:
             due = task.ticks.latest(now)
             skipped = old.concurrency == "forbid" and due is not None and (bool(task.runs) or task.ran_at(due, now))
-            if due is not None and due > task.base and not skipped and not task.late(due, now) and task.wanted(due, now):
+            if (
+                due is not None
+                and due > task.base
+                and not skipped
+                and not task.late(due, now)
+                and task.wanted(due, now)
+            ):
                 task.owed = due
             task.handled = self.passed(task, ticks)
             task.base = max(self.opening(plan), task.served or self.opening(plan))
@@ -385,8 +398,16 @@ class Model:
                     run.done += step.amount
             case "move":
                 self.zone = ZONES[step.amount]
+            case "deaths":
+                for _ in range(step.amount):
+                    self.pass_time(61)
+                    self.do(Step(0, "crash"))
+                return
             case "crash" | "stop":
-                self.crash() if step.deed == "crash" else self.stop()
+                if step.deed == "crash":
+                    self.crash()
+                else:
+                    self.stop()
                 self.elapsed += step.amount
                 self.after_crash()
                 self.boot()
@@ -394,7 +415,9 @@ class Model:
             case "run" | "suspend" | "resume":
                 self.order(step)
         if step.deed in ("edit", "leave out", "set clock", "sleep", "move"):
-            for task in self.tasks.values():  # a run that ended while the machine slept, or the clock was set, ended now
+            for (
+                task
+            ) in self.tasks.values():  # a run that ended while the machine slept, or the clock was set, ended now
                 for run in [run for run in task.runs if run.ends <= self.elapsed]:
                     self.end(task, run)
             self.initialize()

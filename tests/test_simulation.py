@@ -1,0 +1,202 @@
+"""The simulation itself: some lives of every kind, and that it notices when the scheduler is broken on purpose.
+
+Many more lives are in a command of their own: `python -m tests.simulation`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from cronpoll.core import machine, model, owed, periods, windows
+from cronpoll.runtime import engine, roster
+from cronpoll.runtime.ledger import Ledger
+from cronpoll.runtime.simulated import SimulatedDisk
+from cronpoll.runtime.survivors import Survivors
+from tests.simulation.explore import explore, judged, told
+from tests.simulation.plan import Behaviour, Plan, Step, TaskPlan, plan_of
+
+LIVES = 2_000 if os.environ.get("CRONPOLL_LONG") else 40
+
+
+@pytest.mark.parametrize("rough", [False, True], ids=["predictable", "rough"])
+def test_in_these_lives_every_promise_is_kept(rough: bool) -> None:
+    found = explore(1, LIVES, rough=rough)
+    assert found.failure is None, found.failure
+    assert found.lives >= LIVES // 2
+
+
+# -- broken on purpose -------------------------------------------------------------------------------------------------
+
+
+def nothing_is_fsynced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SimulatedDisk, "fsync", lambda disk, _: disk._called("fsync"))
+
+
+def starts_come_before_their_record(patch: pytest.MonkeyPatch) -> None:
+    original = engine.Engine._carry_out
+
+    async def eager(self, decisions):
+        starts, decisions.starts = decisions.starts, []
+        self._launch(starts)
+        return await original(self, decisions)
+
+    patch.setattr(engine.Engine, "_carry_out", eager)
+
+
+def retries_are_late(patch: pytest.MonkeyPatch) -> None:
+    original = engine.retry_instant
+
+    def later(*arguments):
+        due = original(*arguments)
+        return None if due is None else due + timedelta(seconds=2)
+
+    patch.setattr(engine, "retry_instant", later)
+
+
+def retries_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(roster, "_resume_delays", lambda *_: None)
+
+
+def interruptions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    original = machine._OF_TASK[machine.e.TaskOrphaned]
+
+    def forgetful(task, event):
+        original(task, event)
+        task.interrupted = False
+
+    patch.setitem(machine._OF_TASK, machine.e.TaskOrphaned, forgetful)
+
+
+def what_was_served_is_forgotten_at_an_edit(patch: pytest.MonkeyPatch) -> None:
+    original = machine._OF_TASK[machine.e.TaskOverridden]
+
+    def forgetful(task, event):
+        task.served_until = None
+        original(task, event)
+
+    patch.setitem(machine._OF_TASK, machine.e.TaskOverridden, forgetful)
+
+
+def an_edit_forgets_what_was_owed(patch: pytest.MonkeyPatch) -> None:
+    from cronpoll.core import reconcile
+
+    patch.setattr(reconcile, "owed_under", lambda *_: None)
+
+
+def deadlines_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(owed, "too_late", lambda *_: False)
+
+
+def suspension_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    def awake(task, *arguments, **timers):
+        options = msgspec.structs.replace(task.config.options, suspend=False)
+        config = msgspec.structs.replace(task.config, options=options)
+        return original(msgspec.structs.replace(task, suspended=False, config=config), *arguments, **timers)
+
+    original = engine.owed
+    patch.setattr(engine, "owed", awake)
+
+
+def there_are_always_slots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine.Engine, "_free_slots", lambda _: 1 << 62)
+
+
+def nobody_looks_for_survivors(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Survivors, "begin", lambda *_: None)
+
+
+def nobody_is_quarantined(patch: pytest.MonkeyPatch) -> None:
+    from cronpoll.core import reconcile
+
+    patch.setattr(reconcile, "quarantine_delay", lambda *_: None)
+
+
+def chosen_times_are_a_second_late(patch: pytest.MonkeyPatch) -> None:
+    def late(*arguments):
+        decision = periods.decide(*arguments)
+        return decision._replace(chosen=decision.chosen and decision.chosen + timedelta(seconds=1))
+
+    patch.setattr(windows, "_decided", lambda name, spread, zone, nominal: late(name, spread, zone.tzinfo, nominal))
+
+
+def a_clock_that_is_set_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine, "STEP_SECONDS", 1e12)
+
+
+def ends_are_lost_when_the_disk_is_sick(patch: pytest.MonkeyPatch) -> None:
+    original = Ledger._degrade
+
+    def careless(self, error):
+        self._backlog = []
+        original(self, error)
+
+    patch.setattr(Ledger, "_degrade", careless)
+
+
+def quarantine_begins_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(owed, "QUARANTINE_DEATHS", model.QUARANTINE_DEATHS + 1)
+
+
+SABOTAGE: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
+    (nothing_is_fsynced, True),
+    (starts_come_before_their_record, True),
+    (retries_are_late, False),
+    (retries_are_forgotten_at_a_restart, False),
+    (interruptions_are_forgotten, False),
+    (what_was_served_is_forgotten_at_an_edit, False),
+    (an_edit_forgets_what_was_owed, False),
+    (deadlines_are_ignored, False),
+    (suspension_is_ignored, False),
+    (there_are_always_slots, True),
+    (nobody_looks_for_survivors, True),
+    (nobody_is_quarantined, False),
+    (quarantine_begins_late, False),
+    (chosen_times_are_a_second_late, False),
+    (a_clock_that_is_set_is_not_noticed, False),
+    (ends_are_lost_when_the_disk_is_sick, True),
+]
+
+
+@pytest.mark.parametrize(("sabotage", "rough"), SABOTAGE, ids=[change.__name__ for change, _ in SABOTAGE])
+def test_a_broken_scheduler_is_noticed(
+    sabotage: Callable[[pytest.MonkeyPatch], None], rough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    try:
+        found = explore(2, 300, rough=rough, shrink=False)
+    except AssertionError:
+        return  # a wall of the scheduler itself, or of the life it led
+    assert found.failure is not None
+
+
+# -- what is told of a failure -----------------------------------------------------------------------------------------
+
+
+def small() -> Plan:
+    task = TaskPlan("a", "0,30 * * * *", (Behaviour(1.0371, fails=True),), retry_delay=45)
+    return Plan("2026-02-27T10:00:41Z", "UTC", (task,), (Step(4_000, "crash", amount=50), Step(7, "nothing")))
+
+
+def test_a_plan_is_one_word_on_a_command_line_and_the_same_again() -> None:
+    assert plan_of(small().text()) == small()
+    assert " " not in small().text()
+    assert told(small(), ["something"]).splitlines()[-1].endswith(f"-m tests.simulation --replay {small().text()}")
+
+
+def test_the_same_plan_leads_to_the_same_life() -> None:
+    assert judged(small()) == judged(small())
+
+
+def test_what_fails_is_brought_down_to_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    interruptions_are_forgotten(monkeypatch)
+    found = explore(3, 300, rough=False)
+    assert found.failure is not None
+    again = plan_of(found.failure.split()[-1])
+    assert judged(again)[0]
+    assert len(again.tasks) == 1
+    assert len(again.steps) <= 3
