@@ -162,13 +162,14 @@ SABOTAGE: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
 ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("sabotage", "rough"), SABOTAGE, ids=[change.__name__ for change, _ in SABOTAGE])
 def test_a_broken_scheduler_is_noticed(
     sabotage: Callable[[pytest.MonkeyPatch], None], rough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sabotage(monkeypatch)
     try:
-        found = explore(2, 300, rough=rough, shrink=False)
+        found = explore(2, 1_000, rough=rough, shrink=False)
     except AssertionError:
         return  # a wall of the scheduler itself, or of the life it led
     assert found.failure is not None
@@ -192,6 +193,7 @@ def test_the_same_plan_leads_to_the_same_life() -> None:
     assert judged(small()) == judged(small())
 
 
+@pytest.mark.proof
 def test_what_fails_is_brought_down_to_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     interruptions_are_forgotten(monkeypatch)
     found = explore(3, 300, rough=False)

@@ -13,11 +13,11 @@ import pytest
 from cronpoll import Registration
 from cronpoll.core.agenda import group_of
 from cronpoll.core.cron import Schedule, parse
-from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window, decide
+from cronpoll.core.periods import Constraints, Seed, Spread, Window, decide
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.scheduler import engine_of
-from cronpoll.testing import World, instant, run
+from cronpoll.testing import World, instant
 from tests.support import Job, minutes, simulated, story
 
 HOUR = 3_600_000
@@ -349,84 +349,3 @@ async def test_while_suspended_no_period_is_handled() -> None:
     await world.boot([task("t", "0 * * * *", spread=rule, suspend=True)])
     await world.passes(days=1)
     assert story(world, "TaskRunStarted", "TaskMissed", "TaskSkipped", "TaskUnschedulable") == []
-
-
-# -- lives -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_whatever_happens_a_period_is_executed_at_most_once_and_in_its_window(seed: int) -> None:
-    """Crashes, stops, edits, clock steps, suspensions; queue, forbid, replace, allow. Retries are attempts of one execution."""
-    rng = random.Random(seed)
-    pick = rng.choice
-
-    def rule() -> Spread | None:
-        if rng.random() < 0.1:
-            return None
-        return spread(
-            pick(["after", "around", "before"]),
-            pick([0, 60_000, HOUR, 5 * HOUR]),
-            salt=pick("abc"),
-            distribution=pick([Distribution(), Distribution(name="skewEarly")]),
-            avoid=pick([None, None, Constraints(hours=(2, 3))]),
-        )
-
-    def tasks() -> list[Registration]:
-        return [
-            Registration(
-                name,
-                pick(["0 * * * *", "0,30 * * * *", "7 3 * * *"]),
-                Job(seconds=pick([0, 0, 30, 4000]), failures=pick([0, 0, 1])),
-                timedelta(seconds=pick([1, 300])),
-                spread=rule(),
-                deadline=pick([None, None, minutes(20)]),
-                concurrency=pick(["queue", "queue", "forbid", "replace", "allow"]),
-            )
-            for name in "ab"
-            if rng.random() < 0.9
-        ]
-
-    async def life() -> World:
-        world = World("2026-03-28T20:00:17Z", zone="Europe/Berlin", stop_timeout=timedelta(0), every_minute=False)
-        present = tasks()
-        await world.boot(present)
-        for _ in range(rng.randrange(5, 20)):
-            await world.passes(seconds=pick([1, 100, 2000, 5000]))
-            match pick(["edit", "crash", "stop", "back", "forth", "suspend", "resume"]):
-                case "edit":
-                    present = tasks()
-                    await world.reload(present)
-                case "crash":
-                    await world.crash()
-                    await world.passes(seconds=pick([1, 5000]))
-                    await world.boot(present)
-                case "stop":
-                    await world.stop()
-                    await world.passes(seconds=pick([1, 5000]))
-                    await world.boot(present)
-                case "back":
-                    world.clock.step(-timedelta(seconds=pick([30, 3000])))
-                case "forth":
-                    world.clock.step(timedelta(seconds=pick([30, 3000])))
-                case order:
-                    if present:
-                        await getattr(engine_of(world.scheduler), order)(present[0].name)
-        await world.crash()
-        return world
-
-    world = run(life)
-    executions: Counter[tuple[str, datetime]] = Counter()
-    rules: dict[str, Any] = {}
-    for event in world.log.events:
-        kind = type(event).__name__
-        if kind == "TaskAdded":
-            rules[event.task_name] = (event.options.spread, event.zone)
-        elif kind == "TaskOverridden":
-            rules[event.task_name] = (event.new_state.options.spread, event.new_state.zone)
-        elif kind == "TaskRunStarted" and event.trigger in ("due", "boot", "owed") and event.nominal_time is not None:
-            executions[event.task_name, event.nominal_time] += 1
-            here, zone = rules[event.task_name]
-            decision = decide(event.task_name, here, ZoneInfo(zone), event.nominal_time)
-            assert decision.chosen == event.scheduled_time
-            assert decision.window_start <= event.scheduled_time <= decision.window_end
-    assert [key for key, number in executions.items() if number > 1] == []
