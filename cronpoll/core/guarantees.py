@@ -468,7 +468,7 @@ class Audit:
             return
         if event.nominal_time is not None:
             self._violated(p.START_OWED, task, event, "has a period, and the task has no windows")
-        latest = ticks.latest(now)
+        latest = self._latest(task, ticks, now)
         if latest != scheduled:
             if scheduled > now or ticks.latest(scheduled) != scheduled:
                 self._violated(p.START_OWED, task, event, f"{_text(scheduled)} is not due")
@@ -509,13 +509,21 @@ class Audit:
             self._violated(p.ONE_EXECUTION, task, event, f"the period {_text(nominal)} was executed before")
         self._executed(task, nominal, event)
         if ticks.exact:
-            latest = ticks.latest(now)
+            latest = self._latest(task, ticks, now)
             self._occasions[p.NO_BURST] += 1
             if latest != scheduled:
                 self._violated(p.NO_BURST, task, event, f"{_text(latest)} was chosen, too, and is later")
             self._first_unsettled(task, event, ticks.after(task.settled), now)
         else:
             self._in_time(task, event, now, p.OWED_STARTED, scheduled, "the period")
+
+    @staticmethod
+    def _latest(task: _Task, ticks: AnyTicks, now: datetime) -> datetime | None:
+        """The latest due instant, but for those that an earlier schedule has handled."""
+        latest = ticks.latest(now)
+        while task.handled and latest is not None and latest > task.settled and ticks.nominal(latest) in task.handled:
+            latest = ticks.latest(latest - MICROSECOND)
+        return latest
 
     def _unconstrained(self, task: _Task) -> bool:
         spread = task.config.options.spread
@@ -889,7 +897,7 @@ class Audit:
     def _owed_still(self, task: _Task, event: e.TaskOverridden) -> tuple[datetime | None, datetime | None]:
         """What the old schedule owes when it is replaced, and the period it is of. Checked where no rule allows less."""
         ticks, options, now = task.ticks, task.config.options, event.at
-        latest = None if ticks is None or not ticks.exact else ticks.latest(now)
+        latest = None if ticks is None or not ticks.exact else self._latest(task, ticks, now)
         if ticks is None or not ticks.exact:
             return event.owed_at, None if event.owed_at is None or ticks is None else ticks.nominal(event.owed_at)
         if latest is None or latest <= task.settled:
@@ -920,7 +928,7 @@ class Audit:
         newest = task.newest in task.runs and task.newest not in task.detached
         if not self._durable and not task.runs:
             newest = True  # an end that is in the log was lost with the process
-            if task.period in task.succeeded:
+            if task.period is not None and task.period in task.succeeded:
                 task.succeeded.remove(task.period)
         if (newest and task.config.options.interrupted == "restart") or task.interrupted is not None:
             task.interrupted = event.at

@@ -20,8 +20,8 @@ from cronpoll.core.owed import clock_was_wrong, owed_under, quarantine_delay
 class Calendar(Protocol):
     """Who knows when things are due."""
 
-    def latest_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
-        """The latest due instant of a task with this config."""
+    def latest_unhandled(self, task: TaskState, now: datetime) -> datetime | None:
+        """The latest due instant of a task that is not settled, nor was handled under an earlier schedule."""
 
     def resumed(
         self, task: TaskState, now: datetime, by: Literal["command", "file"], config: TaskConfig
@@ -117,7 +117,7 @@ def _override(
     old = task.config
     owed_at, handled = task.owed_at, task.handled
     if not same_schedule(old, config):
-        owed_at = owed_under(task, calendar.latest_due(task.task_name, old, now), now, waiting_since)
+        owed_at = owed_under(task, calendar.latest_unhandled(task, now), now, waiting_since)
         handled = calendar.handled(task, config, now)
     return e.TaskOverridden(now, task.task_name, change_type(old, config), old, config, owed_at, handled)
 

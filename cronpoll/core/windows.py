@@ -226,6 +226,14 @@ def schedule_of(name: str, expression: str, zone: tzinfo, repeated_hour: str, sp
     return plain if spread is None else PeriodSchedule(name, spread, plain)
 
 
+def latest_since(schedule: AnySchedule, base: datetime, now: datetime) -> datetime | None:
+    """The latest due instant in (base, now]."""
+    if isinstance(schedule, PeriodSchedule):
+        return schedule.previous_at_or_before(now, base)
+    due = schedule.previous_at_or_before(now)
+    return due if due is not None and due > base else None
+
+
 def chosen_or_due(schedule: AnySchedule, nominal: datetime) -> datetime | None:
     """When the period of a nominal minute is due: at once for a plain schedule."""
     return schedule.decision(nominal).chosen if isinstance(schedule, PeriodSchedule) else nominal

@@ -37,7 +37,7 @@ from cronpoll.core.errors import (
     StoreWriteError,
     SuspensionRefusedError,
 )
-from cronpoll.core.model import MINUTE, Book, Registration
+from cronpoll.core.model import MICROSECOND, MINUTE, Book, Registration
 from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant, too_late
 from cronpoll.core.periods import Decision
 from cronpoll.core.reconcile import Outcome, reconcile
@@ -536,12 +536,17 @@ class Engine:
             self._waiting.pop(name, None)
             return 0
         state, group = entry.state, entry.group
-        if (state.handled or state.config.options.spread is not None) and self._settle_periods(entry, decisions, now):
+        if state.config.options.spread is not None:
+            self._record_unschedulable(entry, decisions, now)
+        if state.handled and self._skip_handled(entry, decisions, now):
             return 0
         waiting_since = self._waiting.get(name)
+        due = group.due_since(state.base, now)
+        if due is not None and state.handled:
+            due = self._roster.latest_unhandled(state, now)
         verdict = owed(
             state,
-            group.due_since(state.base, now),
+            due,
             now,
             elapsed,
             retry_due=entry.retry_due,
@@ -588,38 +593,36 @@ class Engine:
                 decisions.events.append(self._missed(entry, verdict.due, now, None, why_not))
         return 0
 
-    def _settle_periods(self, entry: Entry, decisions: Decisions, now: datetime) -> bool:
-        """Record periods that get no start by definition. Whether the task has to be looked at again when that is durable.
-
-        Periods without a chosen time are recorded when their window has closed. One that an earlier schedule has handled
-        and the present one has chosen again is skipped.
-        """
-        state, schedule = entry.state, entry.group.schedule
-        if state.is_suspended:
-            return False
-        lost = self._unschedulable(entry, schedule, now)
+    def _record_unschedulable(self, entry: Entry, decisions: Decisions, now: datetime) -> None:
+        """Periods without a chosen time are recorded when their window has closed."""
+        state = entry.state
+        lost = [] if state.is_suspended else self._unschedulable(entry, entry.group.schedule, now)
         if lost:
             first, last = lost[0], lost[-1]
+            closed = max(decision.window_end for decision in lost)
             decisions.events.append(
                 e.TaskUnschedulable(
-                    now,
-                    state.task_name,
-                    first.nominal,
-                    last.nominal,
-                    len(lost),
-                    max(decision.window_end for decision in lost),
-                    last.reason or "",
+                    now, state.task_name, first.nominal, last.nominal, len(lost), closed, last.reason or ""
                 )
             )
-        due = entry.group.due_since(state.base, now) if state.handled else None
-        if due is not None:
+
+    def _skip_handled(self, entry: Entry, decisions: Decisions, now: datetime) -> bool:
+        """Skip what is due again although an earlier schedule has handled it, if nothing else is due beside it."""
+        state, schedule = entry.state, entry.group.schedule
+        if state.is_suspended or self._roster.latest_unhandled(state, now) is not None:
+            return False
+        again = []
+        due = entry.group.due_since(state.base, now)
+        while due is not None:
+            again.append(due)
+            due = entry.group.due_since(state.base, due - MICROSECOND)
+        reason = "its period was handled before the schedule was edited"
+        for due in reversed(again):
             nominal = schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else due
-            if nominal in state.handled:
-                reason = "its period was handled before the schedule was edited"
-                decisions.events.append(e.TaskSkipped(now, state.task_name, reason, due, nominal))
-                decisions.look_again.append(state.task_name)
-                return True
-        return False
+            decisions.events.append(e.TaskSkipped(now, state.task_name, reason, due, nominal))
+        if again:
+            decisions.look_again.append(state.task_name)
+        return bool(again)
 
     @staticmethod
     def _unschedulable(entry: Entry, schedule: AnySchedule, now: datetime) -> list[Decision]:

@@ -31,7 +31,7 @@ from cronpoll.core.model import (
 from cronpoll.core.owed import too_late
 from cronpoll.core.periods import WINDOW_LIMIT
 from cronpoll.core.registrations import is_async, options_of
-from cronpoll.core.windows import AnySchedule, PeriodSchedule, handled_periods
+from cronpoll.core.windows import AnySchedule, PeriodSchedule, handled_periods, latest_since
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.hostzone import NamedZone
 from cronpoll.runtime.zonebook import ZoneBook
@@ -75,6 +75,21 @@ class Roster:
             return self.schedule_of(name, config).previous_at_or_before(now)
         except InvalidCronExpressionError:  # written by a version with another idea of the language: it owes nothing
             return None
+
+    def latest_unhandled(self, task: TaskState, now: datetime) -> datetime | None:
+        """The latest due instant that is not settled, and whose period no earlier schedule has handled."""
+        try:
+            schedule = self.schedule_of(task.task_name, task.config)
+        except InvalidCronExpressionError:
+            return None
+        due = latest_since(schedule, task.base, now)
+        while due is not None and task.handled and self._nominal(schedule, due) in task.handled:
+            due = latest_since(schedule, task.base, due - MICROSECOND)
+        return due
+
+    @staticmethod
+    def _nominal(schedule: AnySchedule, due: datetime) -> datetime | None:
+        return schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else due
 
     def next_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
         """The next due instant of a config, registered or not."""

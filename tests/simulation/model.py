@@ -189,12 +189,7 @@ class Model:
         now, mode = self.now, task.plan.concurrency
         if not task.registered or task.asleep or self.elapsed < task.held_until:
             return False
-        due = task.ticks.latest(now)
-        if due is not None and due <= task.base:
-            due = None
-        if due is not None and self.was_handled(task, due):
-            self.settle(task, due)
-            return True
+        due = self.unhandled(task)
         if task.runs:
             if due is None or mode == "queue":
                 return False
@@ -234,9 +229,12 @@ class Model:
             task.retry = None
         return True
 
-    @staticmethod
-    def was_handled(task: Task, due: datetime) -> bool:
-        return bool(task.handled) and task.ticks.nominal(due) in task.handled
+    def unhandled(self, task: Task) -> datetime | None:
+        """The latest due instant that is neither settled nor was over under an earlier schedule."""
+        due = task.ticks.latest(self.now)
+        while due is not None and due > task.base and task.handled and task.ticks.nominal(due) in task.handled:
+            due = task.ticks.latest(due - INSTANT)
+        return due if due is not None and due > task.base else None
 
     # -- registrations ----------------------------------------------------------------------------------------------------
 

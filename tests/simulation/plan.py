@@ -170,18 +170,21 @@ def _patient(task: TaskPlan) -> TaskPlan:
 SETS = (30, -30, 500, -500, 5_000, -5_000, 90_000, -90_000, -200_000)
 PAUSES = {DENSE: (59, 1, 7, 61, 200, 1_000, 4_000), SPARSE: (59, 4_000, 20_000, 90_000, 400_000)}
 CALM = (
-    "nothing",
-    "edit",
-    "leave out",
-    "crash",
-    "deaths",
-    "stop",
-    "set clock",
-    "sleep",
-    "run",
-    "suspend",
-    "resume",
-    "move",
+    *(
+        "nothing",
+        "edit",
+        "leave out",
+        "crash",
+        "deaths",
+        "stop",
+        "set clock",
+        "sleep",
+        "run",
+        "suspend",
+        "resume",
+        "move",
+    ),
+    *("edit", "edit", "deaths"),  # where most can go wrong
 )
 WILD = (*CALM, "crash", "power loss", "crash in a call", "crash in a call", "crash between", "full disk", "sick disk")
 
