@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from cronpoll.core import machine, model, owed, periods, windows
-from cronpoll.runtime import engine, roster
+from cronpoll.runtime import decisions, engine, roster
 from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.simulated import SimulatedDisk
 from cronpoll.runtime.survivors import Survivors
@@ -40,10 +40,10 @@ def nothing_is_fsynced(patch: pytest.MonkeyPatch) -> None:
 def starts_come_before_their_record(patch: pytest.MonkeyPatch) -> None:
     original = engine.Engine._carry_out
 
-    async def eager(self, decisions):
-        starts, decisions.starts = decisions.starts, []
+    async def eager(self, decided):
+        starts, decided.starts = decided.starts, []
         self._launch(starts)
-        return await original(self, decisions)
+        return await original(self, decided)
 
     patch.setattr(engine.Engine, "_carry_out", eager)
 
@@ -98,8 +98,8 @@ def suspension_is_ignored(patch: pytest.MonkeyPatch) -> None:
         config = msgspec.structs.replace(task.config, options=options)
         return original(msgspec.structs.replace(task, suspended=False, config=config), *arguments, **timers)
 
-    original = engine.owed
-    patch.setattr(engine, "owed", awake)
+    original = decisions.owed
+    patch.setattr(decisions, "owed", awake)
 
 
 def there_are_always_slots(patch: pytest.MonkeyPatch) -> None:

@@ -24,30 +24,26 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import count
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.errors import (
-    ManualStartRefusedError,
     SchedulerFailedError,
     ScheduleTaskError,
     StopSchedulerError,
     StoreWriteError,
-    SuspensionRefusedError,
 )
-from cronpoll.core.model import MICROSECOND, MINUTE, Book, Registration
-from cronpoll.core.owed import Action, Verdict, clock_was_wrong, owed, retry_instant, too_late
-from cronpoll.core.periods import Decision
+from cronpoll.core.model import MINUTE, Book, Registration
+from cronpoll.core.owed import clock_was_wrong, retry_instant
 from cronpoll.core.reconcile import Outcome, reconcile
-from cronpoll.core.windows import AnySchedule, PeriodSchedule
 from cronpoll.core.zones import EPOCH, floor_minute
 from cronpoll.runtime.clock import Clock, Waker
+from cronpoll.runtime.decisions import Decider, Decisions, Order, refuse
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.observe import Observer
-from cronpoll.runtime.roster import MISSED_COUNT_LIMIT, Entry, Roster
+from cronpoll.runtime.roster import Roster
 from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, describe, kind_of, perform
 from cronpoll.runtime.survivors import GRACE_SECONDS, Processes, Survivors
 from cronpoll.store.journal import Store
@@ -63,39 +59,6 @@ class Change(NamedTuple):
 
     registrations: Sequence[Registration]
     done: asyncio.Future[Outcome]
-
-
-class Order(NamedTuple):
-    """What somebody wants by hand, answered through its future: with the run's id, or with the state it led to."""
-
-    verb: Literal["start", "suspend", "resume"]
-    name: str
-    answer: asyncio.Future[str]
-
-    def refuse(self, reason: str) -> None:
-        name, verb = self.name, self.verb
-        error = ManualStartRefusedError(name, reason) if verb == "start" else SuspensionRefusedError(name, verb, reason)
-        _refuse(self.answer, error)
-
-
-class Decisions:
-    """What one cycle has decided and not yet made durable.
-
-    events: in order. starts, replace, orders: what to do when they are durable. look_again: names to judge once more then.
-    suspended: what orders decided before have made of a name. names, waited: who was judged, and who of them had waited for a slot, to be put back if they cannot be made durable.
-    """
-
-    __slots__ = ("events", "look_again", "names", "orders", "replace", "starts", "suspended", "waited")
-
-    def __init__(self) -> None:
-        self.events: list[e.Event] = []
-        self.look_again: list[str] = []
-        self.waited: dict[str, datetime] = {}
-        self.starts: list[Run] = []
-        self.replace: list[str] = []
-        self.orders: list[tuple[Order, str]] = []
-        self.suspended: dict[str, bool] = {}
-        self.names: dict[str, None] = {}
 
 
 class Engine:
@@ -123,16 +86,14 @@ class Engine:
         self._waker = Waker()
 
         self._runs: dict[str, Run] = {}
-        self._run_numbers = count(1)
-        self._waiting: dict[str, datetime] = {}
         self._look: dict[str, None] = {}
         self._ended: list[Run] = []
         self._changes: list[Change] = []
         self._orders: list[Order] = []
         self._notes: list[e.Event] = []
-        self._tell_once = self._tell  # one bound method for all runs
         self._survivors = None if processes is None else Survivors(processes, clock, self._tell, self._look_at)
         self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
+        self._decider = Decider(self._roster, self._held, self._tell)
 
         self._stop_requested = False
         self._halted_at: datetime | None = None
@@ -156,7 +117,7 @@ class Engine:
                 raise
             raise ScheduleTaskError(registrations[0].name, registrations[0].cron, error) from error
         try:
-            self._began = now
+            self._decider.begin(self._instance, now)
             # The same moment on both clocks: what the disk takes from here on is a pause, not a step of one of them.
             self._last_wall, self._last_look = now, elapsed
             self._reference = now, elapsed
@@ -443,7 +404,7 @@ class Engine:
             outcome = await self._take_over(change.registrations, [], after_restart=False)
         except BaseException as error:
             self._roster.zones.host = before  # so that a change of the host's zone is noticed again
-            _refuse(change.done, error)
+            refuse(change.done, error)
             if not isinstance(error, Exception):
                 raise
             return
@@ -457,7 +418,7 @@ class Engine:
         now = self._clock.wall()
         roster, book = self._roster, self.book
         wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
-        outcome = reconcile(book, wanted, now, roster, after_restart=after_restart, waiting=self._waiting)
+        outcome = reconcile(book, wanted, now, roster, after_restart=after_restart, waiting=self._decider.waiting)
         batch = preface + outcome.events
         if batch:
             try:
@@ -472,8 +433,7 @@ class Engine:
         # Any option can change what is owed: a minute that was to wait for the run may be allowed beside it now.
         changed = [event.task_name for event in outcome.events if isinstance(event, e.TaskOverridden)]
         self._look.update(dict.fromkeys(changed))
-        for name in [name for name in self._waiting if name not in self._entries]:
-            del self._waiting[name]
+        self._decider.forget_strangers()
         self._announce([*preface[:1], *outcome.events], outcome, now)
         return outcome
 
@@ -506,216 +466,19 @@ class Engine:
     # -- decisions -------------------------------------------------------------------------------------------------------
 
     def _decide(self, decisions: Decisions, now: datetime, elapsed: float) -> int:
-        """Judge every task that needs a look, longest waiting first. Returns how many were looked at."""
+        """Judge every task that needs a look, and what was ordered. Returns how many were looked at."""
         if self._stop_requested:
             self._refuse_orders("the scheduler is stopping")
             return 0
         looks, self._look = self._look, {}
-        decisions.names.update(looks)
-        free = self._free_slots()
-        for name in list(self._waiting) if free else ():
-            if free <= 0:
-                break
-            looks.pop(name, None)
-            decisions.names[name] = None
-            free -= self._judge(name, decisions, now, elapsed, free)
-        for name in looks:
-            free -= self._judge(name, decisions, now, elapsed, free)
+        self._decider.judge_all(looks, decisions, now, elapsed, self._free_slots())
         orders, self._orders = self._orders, []
         for order in orders:
-            self._judge_order(order, decisions, now, elapsed)
+            self._decider.judge_order(order, decisions, now, elapsed)
         return len(looks)
 
     def _free_slots(self) -> int:
         return 1 << 62 if self._max_concurrent is None else self._max_concurrent - len(self._runs)
-
-    def _judge(self, name: str, decisions: Decisions, now: datetime, elapsed: float, free: int) -> int:
-        """One task: note down what follows. Returns the number of slots taken, 1 or 0."""
-        entry = self._entries.get(name)
-        if entry is None or name in self._held:  # a held one is looked at when it is free
-            self._waiting.pop(name, None)
-            return 0
-        state, group = entry.state, entry.group
-        if state.config.options.spread is not None:
-            self._record_unschedulable(entry, decisions, now)
-        if state.handled and self._skip_handled(entry, decisions, now):
-            return 0
-        waiting_since = self._waiting.get(name)
-        due = group.due_since(state.base, now)
-        if due is not None and state.handled:
-            due = self._roster.latest_unhandled(state, now)
-        verdict = owed(
-            state,
-            due,
-            now,
-            elapsed,
-            retry_due=entry.retry_due,
-            quarantine_end=entry.quarantine_end,
-            waiting_since=waiting_since,
-        )
-        action = verdict.action
-        if action is Action.START:
-            if free <= 0:
-                self._waiting.setdefault(name, now)
-                return 0
-            self._start(entry, verdict, decisions, now, elapsed)
-            if waiting_since is not None:
-                decisions.waited[name] = self._waiting.pop(name)
-            return 1
-        if waiting_since is not None:
-            del self._waiting[name]
-        if action is Action.NOTHING:
-            if verdict.again is not None and verdict.again != entry.again:
-                entry.again = verdict.again
-                self._agenda.delay(name, verdict.again)
-        elif action is Action.REPLACE:
-            decisions.replace.append(name)
-        elif action is Action.DROP:
-            assert verdict.due is not None
-            decisions.look_again.append(name)
-            entry.retry_due = None if verdict.trigger == "retry" else entry.retry_due
-            reason = "its deadline has passed"
-            decisions.events.append(e.TaskAttemptDropped(now, name, verdict.trigger, verdict.due, reason))
-        else:
-            # The minute is settled without a start. Something else may be owed beside it: ask again when it is durable.
-            assert verdict.due is not None
-            decisions.look_again.append(name)
-            if action is Action.SKIP:
-                before = entry.group.due_before(verdict.due)
-                if before is not None and before > state.base:  # a suspension during the run has swallowed several
-                    decisions.events.append(self._missed(entry, before, now, None, ', and concurrency is "forbid"'))
-                nominal = self._nominal_of(entry, verdict.due)
-                decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due, nominal))
-            else:
-                why_not = f', and catch_up is "{state.config.options.catch_up}"'
-                if too_late(state.config, verdict.due, now):
-                    why_not = ", and its deadline has passed"
-                decisions.events.append(self._missed(entry, verdict.due, now, None, why_not))
-        return 0
-
-    def _record_unschedulable(self, entry: Entry, decisions: Decisions, now: datetime) -> None:
-        """Periods without a chosen time are recorded when their window has closed."""
-        state = entry.state
-        lost = [] if state.is_suspended else self._unschedulable(entry, entry.group.schedule, now)
-        if lost:
-            first, last = lost[0], lost[-1]
-            closed = max(decision.window_end for decision in lost)
-            decisions.events.append(
-                e.TaskUnschedulable(
-                    now, state.task_name, first.nominal, last.nominal, len(lost), closed, last.reason or ""
-                )
-            )
-
-    def _skip_handled(self, entry: Entry, decisions: Decisions, now: datetime) -> bool:
-        """Skip what is due again although an earlier schedule has handled it, if nothing else is due beside it."""
-        state, schedule = entry.state, entry.group.schedule
-        if state.is_suspended or self._roster.latest_unhandled(state, now) is not None:
-            return False
-        again = []
-        due = entry.group.due_since(state.base, now)
-        while due is not None:
-            again.append(due)
-            due = entry.group.due_since(state.base, due - MICROSECOND)
-        reason = "its period was handled before the schedule was edited"
-        for due in reversed(again):
-            nominal = schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else due
-            decisions.events.append(e.TaskSkipped(now, state.task_name, reason, due, nominal))
-        if again:
-            decisions.look_again.append(state.task_name)
-        return bool(again)
-
-    @staticmethod
-    def _unschedulable(entry: Entry, schedule: AnySchedule, now: datetime) -> list[Decision]:
-        """Periods without a chosen time whose window has closed since the last look and that are not recorded yet."""
-        if not isinstance(schedule, PeriodSchedule) or not schedule.constrained:
-            return []
-        since = entry.state.unschedulable_until or entry.state.registered_at
-        if entry.closed_until is not None and since < entry.closed_until <= now:
-            since = entry.closed_until
-        lost = schedule.unschedulable(since, now)
-        if not lost:
-            entry.closed_until = now  # none up to here: not looked at again
-        return lost
-
-    @staticmethod
-    def _nominal_of(entry: Entry, due: datetime) -> datetime | None:
-        schedule = entry.group.schedule
-        return schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else None
-
-    def _start(self, entry: Entry, verdict: Verdict, decisions: Decisions, now: datetime, elapsed: float) -> None:
-        state = entry.state
-        run = self._new_run(entry, now, elapsed)
-        name, due, trigger = state.task_name, verdict.due, verdict.trigger
-        events = decisions.events
-        if trigger in ("due", "boot") and due is not None:
-            before = entry.group.due_before(due)
-            if before is not None and before > state.base:
-                events.append(self._missed(entry, before, now, run.run_id, ""))
-        is_retry = trigger == "retry"
-        if state.retry_at is not None and not is_retry:
-            events.append(e.TaskRetryPreempted(now, name, f"a start was owed for another reason: {trigger}"))
-        if is_retry:
-            events.append(e.TaskRetryStarted(now, name, state.attempt))
-        nominal = state.nominal if trigger in ("retry", "interrupted") else None
-        if due is not None and trigger in ("due", "boot"):
-            nominal = self._nominal_of(entry, due)
-        scheduled = due if due is not None else now
-        events.append(e.TaskRunStarted(now, name, scheduled, now, run.run_id, trigger, is_retry, nominal))
-        decisions.starts.append(run)
-
-    def _new_run(self, entry: Entry, now: datetime, elapsed: float) -> Run:
-        run_id = f"{self._instance}-{next(self._run_numbers)}"
-        callback, is_async = entry.callback, entry.is_async
-        return Run(entry.state.task_name, run_id, callback, is_async, now, elapsed, self._tell_once, entry.timeout)
-
-    def _missed(self, entry: Entry, last: datetime, now: datetime, run_id: str | None, why_not: str) -> e.TaskMissed:
-        """The record of the due minutes in (base, last] that get no start of their own."""
-        state = entry.state
-        first = entry.group.schedule.next_after(state.base) or last
-        number = entry.group.count(first, last, MISSED_COUNT_LIMIT)
-        if run_id is not None and state.config.options.spread is not None:
-            reason = "overtaken by a later period"
-        elif state.last_end is not None and first <= state.last_end:
-            reason = "the task was still running"
-        elif first < self._began:
-            reason = "the scheduler was not running"
-        else:
-            reason = "the scheduler was late: suspended, held up, or waiting for a slot"
-        return e.TaskMissed(now, state.task_name, first, last, number, reason + why_not, run_id)
-
-    def _judge_order(self, order: Order, decisions: Decisions, now: datetime, elapsed: float) -> None:
-        name = order.name
-        entry = self._entries.get(name)
-        if entry is None:
-            order.refuse("no task of this name is registered")
-        elif order.verb == "start":
-            self._start_by_hand(order, entry, decisions, now, elapsed)
-        elif order.verb == "suspend":
-            if not decisions.suspended.get(name, entry.state.suspended):
-                decisions.events.append(e.TaskSuspended(now, name, "command"))
-                decisions.suspended[name] = True
-            decisions.orders.append((order, "suspended"))
-        else:
-            if decisions.suspended.get(name, entry.state.suspended):
-                decisions.events.append(self._roster.resumed(entry.state, now, "command"))
-                decisions.suspended[name] = False
-                decisions.look_again.append(name)
-            by_file = entry.state.config.options.suspend
-            decisions.orders.append((order, "still suspended by the file" if by_file else "resumed"))
-
-    def _start_by_hand(self, order: Order, entry: Entry, decisions: Decisions, now: datetime, elapsed: float) -> None:
-        name = order.name
-        if name in self._held:
-            order.refuse("processes of an earlier run of it are still alive")
-            return
-        if entry.state.runs or any(run.task_name == name for run in decisions.starts):
-            order.refuse("it is running already")
-            return
-        run = self._new_run(entry, now, elapsed)
-        run.manual = True
-        decisions.events.append(e.TaskRunStarted(now, name, now, now, run.run_id, "manual"))
-        decisions.starts.append(run)
-        decisions.orders.append((order, run.run_id))
 
     async def _carry_out(self, decisions: Decisions) -> int:
         """Make the decisions durable, then act on them. Returns how many runs were started."""
@@ -724,7 +487,7 @@ class Engine:
         except StoreWriteError as error:
             # Nothing of it has happened. All that was looked at is looked at again when the store can be written to.
             self._look.update(decisions.names)
-            self._waiting = {**decisions.waited, **self._waiting}
+            self._decider.take_back(decisions)
             for order, _ in decisions.orders:
                 order.refuse(describe(error))
             return 0
@@ -845,7 +608,7 @@ class Engine:
         refusal = "the scheduler is stopping" if error is None else f"the scheduler failed: {describe(error)}"
         self._refuse_orders(refusal)
         for change in self._changes:
-            _refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
+            refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
         self._changes.clear()
 
     def _refuse_orders(self, reason: str) -> None:
@@ -869,8 +632,3 @@ def collection_paused(number: int) -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _refuse(answer: asyncio.Future[Any], error: BaseException) -> None:
-    if not answer.done():
-        answer.set_exception(error)
