@@ -447,3 +447,19 @@ async def test_under_forbid_a_run_that_ended_before_the_clock_was_set_back_hides
     await world.boot(tasks)
     await world.until(at("11:05:00"))
     assert world.starts("t")[2:] == [at("10:00:00"), at("10:30:00"), at("11:00:00")]
+
+
+@simulated
+async def test_a_timeout_is_never_a_hair_too_early_to_be_noticed() -> None:
+    """The sum of start and timeout can be reached while their difference, rounded, is not: each run is cut all the same."""
+    world = World("2026-03-28T23:58:17Z", every_minute=False)
+    tasks = [Registration("t", "* * * * *", Job(seconds=70.0371), minutes(5), timeout=timedelta(seconds=65))]
+    await world.boot(tasks)
+    for pause in (120.0013, 61, 61):
+        await world.passes(seconds=pause)
+        await world.crash()
+        await world.boot(tasks)
+    await world.passes(seconds=1_000)
+    cut = [event.duration for event in world.events("TaskRunFailed")]
+    assert len(cut) > 10
+    assert {round(duration / 1_000, 2) for duration in cut} == {65.0}

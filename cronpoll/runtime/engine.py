@@ -391,7 +391,8 @@ class Engine:
     def _cut_overdue(self, elapsed: float) -> None:
         for name in self._look:
             for run in self._runs_of(name):
-                if run.timeout is not None and elapsed - run.started_elapsed >= run.timeout:
+                # The very sum that the agenda was given: by a rounded difference it could be a hair too early, and nobody would look again.
+                if run.timeout is not None and elapsed >= run.started_elapsed + run.timeout:
                     run.end("timeout")
 
     # -- registrations ---------------------------------------------------------------------------------------------------
