@@ -14,7 +14,7 @@ import msgspec
 from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, state_directory, with_place
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book
-from cronpoll.core.text import visible
+from cronpoll.core.text import printable_json, visible
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import read_history
@@ -55,6 +55,13 @@ def _files(given: tuple[str, ...], state_dir: str | None, config: str | None) ->
         fail(error.message, UNREACHABLE)
 
 
+def _inspected(file: str) -> Inspection:
+    try:
+        return inspect(file)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", UNREACHABLE)
+
+
 @journal.command(epilog="Example: cronpoll journal check --state-dir /var/lib/cronpoll")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR]...", type=click.Path())
 @with_place
@@ -64,12 +71,7 @@ def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_
 
     A torn end is no damage: a crash while writing, or a daemon that is writing just now. Exits with 1 if there is damage.
     """
-    found: list[Inspection] = []
-    for file in _files(files, state_dir, config):
-        try:
-            found.append(inspect(file))
-        except OSError as error:
-            fail(f"{file}: {error.strerror}", UNREACHABLE)
+    found = [_inspected(file) for file in _files(files, state_dir, config)]
     if as_json:
         click.echo(json.dumps([segment._asdict() for segment in found], indent=2))
     else:
@@ -101,7 +103,7 @@ def dump(state_dir: str | None, config: str | None, task: str | None, since: str
             if isinstance(item, Book) or (begin is not None and item.at < begin):
                 continue
             if task is None or getattr(item, "task_name", None) == task:
-                click.echo(encoder.encode(item))
+                click.echo(printable_json(encoder.encode(item).decode()))
     except CronpollError as error:
         fail(error.message, UNREACHABLE)
 
@@ -121,7 +123,7 @@ def repair_(place: str | None, state_dir: str | None, config: str | None, yes: b
         directory = state_directory(state_dir, config)
     else:
         directory = place if os.path.isdir(place) else os.path.dirname(os.path.abspath(place))
-    damaged = [found for file in _files((directory,), None, None) if (found := inspect(file)).damaged]
+    damaged = [found for file in _files((directory,), None, None) if (found := _inspected(file)).damaged]
     if not damaged:
         click.echo("[]" if as_json else "nothing is damaged; nothing was changed")
         return

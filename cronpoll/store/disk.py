@@ -6,6 +6,7 @@ file system; errors are `OSError` as the platform gives them.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -40,6 +41,23 @@ class Disk(Protocol):
     def entropy(self, count: int) -> bytes: ...
 
 
+def open_file(path: str, flags: int, mode: int = 0o600) -> int:
+    """Open a file and nothing else. The directory may be somebody else's: a FIFO in the place of a file would never let
+    us go, a device do whatever it does.
+    """
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)  # without effect on a file
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is not a regular file", path)
+    return handle
+
+
+def read_file(path: str, limit: int = -1, *, follow: bool = False) -> bytes:
+    """The content of a file. `follow`: also through a link, where somebody has named it."""
+    with open(open_file(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb") as file:
+        return file.read(limit)
+
+
 _locks: set[int] = set()
 
 
@@ -71,17 +89,16 @@ class OsDisk:
         return os.listdir(directory)
 
     def read(self, path: str, limit: int = -1) -> bytes:
-        with open(path, "rb") as file:
-            return file.read(limit)
+        return read_file(path, limit)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
     def create(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW)
 
     def append_to(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+        return open_file(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
 
     def write(self, handle: int, data: bytes) -> int:
         return os.write(handle, data)
@@ -115,7 +132,7 @@ class OsDisk:
 
     def lock(self, path: str) -> int | None:
         """An exclusive lock for as long as the handle is open, with our pid written into it; None if somebody has it."""
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        handle = open_file(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
