@@ -33,6 +33,7 @@ from cronpoll.core.errors import (
 )
 from cronpoll.core.machine import apply
 from cronpoll.core.model import Book, ChildProcess, Instant, OpenRun, Options, TaskConfig, TaskState
+from cronpoll.core.periods import Distribution, Shape
 from cronpoll.store import codec
 from cronpoll.store.journal import Journal, Opened
 from cronpoll.testing import SimulatedDisk
@@ -314,7 +315,14 @@ def test_events_for_the_log_only_are_not_records():
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
     """Any value that a field of that type can have."""
     if get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
+        kind, limits = get_args(kind)
+        if kind is float:
+            return st.floats(limits.ge, limits.le)
+        if kind is int:
+            return st.integers(limits.ge, limits.le)
+    if kind is Distribution:
+        numbers = st.sampled_from(["2", "1.5", "0.001", "100"])
+        return st.builds(kind, name=values_of(Shape), shape=numbers, rate=numbers)
     if kind is datetime:
         # The edges of the calendar are left out: instants are computed from these.
         return st.datetimes(datetime(1900, 1, 1), datetime(2400, 1, 1), timezones=st.just(UTC))

@@ -13,7 +13,17 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from cronpoll.core.model import DEFAULT_OPTIONS, ChildProcess, Instant, Options, TaskConfig, Trigger
+from cronpoll.core.model import (
+    DEFAULT_OPTIONS,
+    ChildProcess,
+    Count,
+    DelayMs,
+    Instant,
+    Options,
+    StepMs,
+    TaskConfig,
+    Trigger,
+)
 
 DEBUG: Final = 10
 INFO: Final = 20
@@ -40,19 +50,19 @@ class InstanceStarted(Event, frozen=True):
     scheduler_identifier: str
     instance_id: str
     host_zone: str
-    max_concurrent: int | None = None
+    max_concurrent: Count | None = None
 
 
 class SchedulerInitializationStarted(Event, frozen=True):
     level = DEBUG
-    total_registrations: int
+    total_registrations: Count
 
 
 class SchedulerInitializationCompleted(Event, frozen=True):
     level = DEBUG
-    total_registrations: int
-    scheduled_count: int
-    skipped_count: int
+    total_registrations: Count
+    scheduled_count: Count
+    skipped_count: Count
 
 
 class SchedulerInitializationFailed(Event, frozen=True):
@@ -67,10 +77,10 @@ class SchedulerReinitializationStarted(Event, frozen=True):
 
 class SchedulerReinitializationCompleted(Event, frozen=True):
     level = DEBUG
-    added_count: int
-    preserved_count: int
-    overridden_count: int
-    orphaned_count: int
+    added_count: Count
+    preserved_count: Count
+    overridden_count: Count
+    orphaned_count: Count
 
 
 class SchedulerStopRequested(Event, frozen=True):
@@ -144,7 +154,7 @@ class TaskRunInterrupted(Event, frozen=True, gc=False):
 
 class TaskRetryStarted(Event, frozen=True, gc=False):
     task_name: str
-    retry_count: int
+    retry_count: Count
 
 
 class TaskRetryPreempted(Event, frozen=True, gc=False):
@@ -164,7 +174,7 @@ class TaskMissed(Event, frozen=True, gc=False):
     task_name: str
     first_missed: Instant
     last_missed: Instant
-    count: int
+    count: Count
     reason: str
     run_id: str | None = None
 
@@ -186,7 +196,7 @@ class TaskUnschedulable(Event, frozen=True, gc=False):
     task_name: str
     first_period: Instant
     last_period: Instant
-    count: int
+    count: Count
     window_end: Instant
     reason: str
 
@@ -208,14 +218,14 @@ class TaskMinuteNonexistent(Event, frozen=True, gc=False):
     task_name: str
     wall_time: str
     zone: str
-    count: int
+    count: Count
 
 
 class TaskQuarantined(Event, frozen=True, gc=False):
     level = ERROR
     journaled = True
     task_name: str
-    deaths: int
+    deaths: Count
     until: Instant
 
 
@@ -248,7 +258,7 @@ class TaskResumed(Event, frozen=True, gc=False):
     by: Literal["command", "file"]
     first_passed: Instant | None = None
     last_passed: Instant | None = None
-    count: int = 0
+    count: Count = 0
     open_at: Instant | None = None
 
 
@@ -280,8 +290,8 @@ class TaskOutputDropped(Event, frozen=True, gc=False):
     level = WARNING
     task_name: str
     run_id: str
-    lines: int
-    bytes: int
+    lines: Count
+    bytes: Count
 
 
 class TaskSurvivorFound(Event, frozen=True, gc=False):
@@ -291,7 +301,7 @@ class TaskSurvivorFound(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
     run_id: str
-    pid: int
+    pid: Count
     command: str
     plan: Literal["end", "wait"]
 
@@ -302,8 +312,8 @@ class TaskSurvivorsGone(Event, frozen=True, gc=False):
     level = WARNING
     journaled = True
     task_name: str
-    count: int
-    killed: int
+    count: Count
+    killed: Count
 
 
 # -- registrations -----------------------------------------------------------------------------------------------------
@@ -313,7 +323,7 @@ class TaskAdded(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
     cron_expression: str
-    retry_delay_ms: float
+    retry_delay_ms: DelayMs
     zone: str
     options: Options = DEFAULT_OPTIONS
     handled: tuple[Instant, ...] = ()
@@ -351,7 +361,7 @@ class TaskScheduled(Event, frozen=True, gc=False):
     level = DEBUG
     task_name: str
     cron_expression: str
-    retry_delay_ms: float
+    retry_delay_ms: DelayMs
 
 
 # -- polling -----------------------------------------------------------------------------------------------------------
@@ -360,14 +370,14 @@ class TaskScheduled(Event, frozen=True, gc=False):
 class PollStarted(Event, frozen=True):
     level = DEBUG
     poll_time: Instant
-    scheduled_task_count: int
+    scheduled_task_count: Count
 
 
 class PollCompleted(Event, frozen=True):
     level = DEBUG
     poll_time: Instant
-    tasks_evaluated: int
-    tasks_executed: int
+    tasks_evaluated: Count
+    tasks_executed: Count
     duration: float
 
 
@@ -391,7 +401,7 @@ class ClockStepped(Event, frozen=True):
 
     level = WARNING
     journaled = True
-    step_ms: float
+    step_ms: StepMs
 
 
 class SuspensionDetected(Event, frozen=True):
@@ -429,8 +439,8 @@ class JournalRepaired(Event, frozen=True):
     level = WARNING
     journaled = True
     file: str
-    offset: int
-    bytes_cut: int
+    offset: Count
+    bytes_cut: Count
     kept_as: str
     task_names: tuple[str, ...]
 
@@ -444,14 +454,14 @@ class TaskRecordSetAside(Event, frozen=True):
     error: str
     error_type: str
     file: str
-    offset: int
+    offset: Count
 
 
 class JournalCompacted(Event, frozen=True):
     level = DEBUG
     file: str
-    tasks: int
-    segments_removed: int
+    tasks: Count
+    segments_removed: Count
 
 
 class JournalCompactionFailed(Event, frozen=True):
@@ -465,7 +475,7 @@ class JournalCompactionFailed(Event, frozen=True):
 
 
 class DaemonStarted(Event, frozen=True):
-    pid: int
+    pid: Count
     version: str
     config: str
     state_directory: str
@@ -479,7 +489,7 @@ class ConfigAccepted(Event, frozen=True):
     """The registry file, or a changed version of it, is in force. `digest`: SHA-256 of its content."""
 
     file: str
-    tasks: int
+    tasks: Count
     digest: str
     warnings: tuple[str, ...] = ()
 

@@ -27,6 +27,13 @@ Callback = Callable[[], Any]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 """A datetime with a zone, which is UTC; one without is refused where it is read."""
 
+# Ranges hold where bytes become values: a record with a number outside of them is set aside, and nothing is computed from it.
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+DelayMs = Annotated[float, msgspec.Meta(ge=-315_360_000_000, le=315_360_000_000)]
+"""Up to `DELAY_LIMIT`. One below zero can be read, so that it can be judged."""
+StepMs = Annotated[float, msgspec.Meta(ge=-300_000_000_000_000, le=300_000_000_000_000)]
+"""Longer than the supported years."""
+
 MINUTE: Final = timedelta(minutes=1)
 SECOND: Final = timedelta(seconds=1)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -58,13 +65,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     catch_up: CatchUp = "once"
     interrupted: Interrupted = "restart"
     concurrency: Concurrency = "queue"
-    timeout_ms: float | None = None
-    retry_backoff: float = 1.0
-    max_retry_delay_ms: float | None = None
-    max_attempts: int | None = None
+    timeout_ms: DelayMs | None = None
+    retry_backoff: Annotated[float, msgspec.Meta(ge=1, le=1_000)] = 1.0
+    max_retry_delay_ms: DelayMs | None = None
+    max_attempts: Count | None = None
     suspend: bool = False
     spread: Spread | None = None
-    deadline_ms: float | None = None
+    deadline_ms: DelayMs | None = None
     fingerprint: str = ""
     description: str = ""
 
@@ -79,7 +86,7 @@ class TaskConfig(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """
 
     cron_expression: str
-    retry_delay_ms: float
+    retry_delay_ms: DelayMs
     zone: str
     options: Options = DEFAULT_OPTIONS
 
@@ -122,7 +129,7 @@ class Registration(msgspec.Struct, frozen=True):
 class ChildProcess(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A process, so that it can be recognized later: pids are used again, a pid with its start time in one boot is not."""
 
-    pid: int
+    pid: Count
     started: float
     boot_id: str
 
@@ -164,14 +171,14 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     last_failure_at: Instant | None = None
     last_error: str | None = None
     period: Instant | None = None
-    attempt: int = 0
+    attempt: Count = 0
     retry_at: Instant | None = None
     retry_after_ms: float = 0.0
     owed_at: Instant | None = None
     interrupted: bool = False
     runs: tuple[OpenRun, ...] = ()
     newest_run: str | None = None
-    deaths: int = 0
+    deaths: Count = 0
     quarantined_until: Instant | None = None
     suspended: bool = False
     nominal: Instant | None = None

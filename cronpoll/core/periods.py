@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta, tzinfo
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from cronpoll.core.errors import abbreviate
 from cronpoll.core.zones import EPOCH
 
 DRAWS: Final = 64
@@ -29,6 +30,8 @@ WINDOW_LIMIT: Final = timedelta(days=7)
 SHAPE_LIMIT: Final = 100.0
 RATE_LIMIT: Final = 1_000.0
 """Beyond these a distribution is a point at the edge of its window, and not what was meant."""
+_NUMBER_LENGTH: Final = 400
+"""The smallest number that can be written in a file has fewer characters."""
 _MASK: Final = (1 << 64) - 1
 _STEP: Final = 0x9E3779B97F4A7C15
 
@@ -37,11 +40,13 @@ Shape = Literal["uniform", "skewEarly", "skewLate", "normal", "exponential"]
 Strategy = Literal["stable", "daily", "weekly"]
 Middle = Literal["start", "mid", "nominal", "end"]
 Direction = Literal["early", "late"]
+_OfClock = Annotated[int, msgspec.Meta(ge=0, le=1_439)]
+"""A number in a clause; none is larger than the last minute of a day."""
 
 
 class Window(msgspec.Struct, frozen=True, rename="camel"):
     mode: Mode
-    duration_ms: int
+    duration_ms: Annotated[int, msgspec.Meta(ge=0, le=604_800_000)]  # WINDOW_LIMIT
 
     def around(self, nominal: int) -> tuple[int, int]:
         """First and last second for a nominal second since 1970."""
@@ -58,9 +63,20 @@ class Distribution(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     name: Shape = "uniform"
     shape: str = "2"
     mu: Middle | None = None
-    sigma_ms: int | None = None
+    sigma_ms: Annotated[int, msgspec.Meta(ge=0, le=315_360_000_000)] | None = None
     rate: str = "1"
     direction: Direction = "early"
+
+    def problem(self) -> str | None:
+        """Why its numbers are none that can be computed with, or None."""
+        for number, most in ((self.shape, SHAPE_LIMIT), (self.rate, RATE_LIMIT)):
+            try:
+                fits = 0 < float(number) <= most and len(number) <= _NUMBER_LENGTH
+            except ValueError:
+                fits = False
+            if not fits:
+                return f"expected a number above 0 and up to {most:g}, not {abbreviate(number, 40)!r}"
+        return None
 
 
 class Seed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -71,11 +87,11 @@ class Seed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 class Constraints(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Clauses on the wall clock of the zone. Within a clause any value suffices; an empty one is no clause."""
 
-    hours: tuple[int, ...] = ()
-    dow: tuple[int, ...] = ()
-    dom: tuple[int, ...] = ()
-    months: tuple[int, ...] = ()
-    between: tuple[tuple[int, int], ...] = ()
+    hours: tuple[_OfClock, ...] = ()
+    dow: tuple[_OfClock, ...] = ()
+    dom: tuple[_OfClock, ...] = ()
+    months: tuple[_OfClock, ...] = ()
+    between: tuple[tuple[_OfClock, _OfClock], ...] = ()
     """Minutes of the day, both ends included; the first may be later than the second, over midnight."""
     dates: tuple[tuple[date, date], ...] = ()
 

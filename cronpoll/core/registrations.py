@@ -42,7 +42,7 @@ from cronpoll.core.model import (
     RepeatedHour,
     milliseconds,
 )
-from cronpoll.core.periods import RATE_LIMIT, SHAPE_LIMIT, WINDOW_LIMIT, Spread
+from cronpoll.core.periods import WINDOW_LIMIT, Spread
 
 _NOTHING: Final = timedelta(0)
 _NO_BACKOFF: Final = DEFAULT_OPTIONS.retry_backoff  # the very object: what is the default is left out on paper
@@ -241,14 +241,7 @@ def spread_problem(spread: Any) -> str | None:
         return str(error)
     if spread.window is not None and not 0 <= spread.window.duration_ms <= milliseconds(WINDOW_LIMIT):
         return f"expected a window of at most {WINDOW_LIMIT.days} days"
-    for number, most in ((spread.distribution.shape, SHAPE_LIMIT), (spread.distribution.rate, RATE_LIMIT)):
-        try:
-            fits = 0 < float(number) <= most
-        except ValueError:
-            fits = False
-        if not fits:
-            return f"expected a number above 0 and up to {most:g}, not {number!r}"
-    return None
+    return spread.distribution.problem()
 
 
 def zone_problem(key: Any) -> str | None:

@@ -29,7 +29,7 @@ What the format is for:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Union
 from zlib import crc32
@@ -37,6 +37,7 @@ from zlib import crc32
 import msgspec
 
 from cronpoll.core import events as e
+from cronpoll.core.bounds import impossible
 from cronpoll.core.errors import (
     TaskInvalidStructureError,
     TaskInvalidTypeError,
@@ -68,6 +69,7 @@ _encoder: Final = msgspec.json.Encoder()
 _states: Final = msgspec.json.Decoder(TaskState)
 
 
+_ODD_YEAR: Final = re.compile(rb'"(?:0[0-9]{3}|1[0-8][0-9]{2}|999[0-9])-')
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder can answer to bytes that are not what they should be (a ValidationError is a DecodeError)."""
 
@@ -166,6 +168,13 @@ def read_frame(data: bytes, offset: int) -> Frame | None:
     return Frame(match[1].decode(), int(match[2]), offset, start, end)
 
 
+def claimed_at(data: bytes, offset: int) -> int:
+    """How many bytes have to be checksummed to find out whether there is an intact frame at `offset`."""
+    match = _FRAME.match(data, offset)
+    length = int(match[3]) if match else 0
+    return length if match and match.end() + length <= len(data) else 0
+
+
 def sequence_at(data: bytes, offset: int) -> int | None:
     """The sequence number of the frame that begins at `offset`, by its line alone."""
     match = _FRAME.match(data, offset)
@@ -199,11 +208,9 @@ def _intact_behind(data: bytes, offset: int) -> bool:
     """
     budget = 4 * (len(data) - offset) + 1_000_000
     for match in _FRAME.finditer(data, offset + 1):
-        length = int(match[3])
-        if match.end() + length <= len(data):
-            budget -= length
-            if budget < 0 or read_frame(data, match.start()) is not None:
-                return True
+        budget -= claimed_at(data, match.start())
+        if budget < 0 or read_frame(data, match.start()) is not None:
+            return True
     return False
 
 
@@ -260,6 +267,14 @@ def _kinds_for(data: bytes | memoryview) -> Iterator[Iterable[type[e.Event]]]:
 _events: Final = _EventDecoder()
 
 
+def _suspicious(data: bytes) -> bool:
+    """Whether there can be anything in these bytes that `impossible` would find. Asking it about every record costs more.
+
+    A year far from ours, a number as text, or either of them in disguise: we write no printable character as an escape.
+    """
+    return _ODD_YEAR.search(data) is not None or b'"shape"' in data or b'"rate"' in data or b"\\u00" in data
+
+
 def decode_events(payload: bytes | memoryview) -> Iterator[e.Event | tuple[bytes, TaskTryDeserializeError]]:
     """The events of a payload. A line that cannot be one comes as its bytes and the error that says why."""
     try:
@@ -267,8 +282,9 @@ def decode_events(payload: bytes | memoryview) -> Iterator[e.Event | tuple[bytes
     except UNDECODABLE:  # at least one line is bad; find out which and why, one by one
         pass
     else:
-        yield from events
-        return
+        if not _suspicious(bytes(payload)):
+            yield from events
+            return
     for line in _lines(payload):
         try:
             yield decode_event(line)
@@ -279,14 +295,27 @@ def decode_events(payload: bytes | memoryview) -> Iterator[e.Event | tuple[bytes
 def decode_event(line: bytes) -> e.Event:
     """One event, or the typed error that says what is wrong with the line."""
     try:
-        return _events.decode(line)  # type: ignore[no-any-return]
+        event: e.Event = _events.decode(line)
     except UNDECODABLE as error:
         raise _diagnosis(line, error) from error
+    odd = impossible(event)
+    if odd is not None:
+        raise TaskInvalidValueError(*odd)
+    return event
 
 
-def any_event() -> msgspec.json.Decoder[Any]:
-    """A decoder for whatever a log can hold, which is more than a journal does."""
-    return msgspec.json.Decoder(Union[tuple(e.CATALOGUE.values())])  # noqa: UP007
+def any_event() -> Callable[[bytes], e.Event | None]:
+    """What decodes a line of a log, which can hold more than a journal does. None for a line that is no event."""
+    decode = msgspec.json.Decoder(Union[tuple(e.CATALOGUE.values())]).decode  # noqa: UP007
+
+    def event_in(line: bytes) -> e.Event | None:
+        try:
+            event: e.Event = decode(line)
+        except UNDECODABLE:
+            return None
+        return event if not _suspicious(line) or impossible(event) is None else None
+
+    return event_in
 
 
 def decode_snapshot(
@@ -300,12 +329,16 @@ def decode_snapshot(
         raise TaskInvalidStructureError(None, f"the snapshot in {where} has no valid first line: {error}") from error
     if len(lines) - 1 != head.tasks:
         raise TaskListMismatchError(head.tasks, len(lines) - 1, where)
+    suspicious = _suspicious(bytes(payload))
     tasks: list[TaskState | tuple[bytes, TaskTryDeserializeError]] = []
     for line in lines[1:]:
         try:
-            tasks.append(_states.decode(line))
+            task = _states.decode(line)
         except UNDECODABLE as error:
             tasks.append((line, _diagnosis(line, error, TaskState)))
+            continue
+        odd = impossible(task) if suspicious else None
+        tasks.append(task if odd is None else (line, TaskInvalidValueError(*odd)))
     return head, tasks
 
 

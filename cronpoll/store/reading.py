@@ -24,6 +24,7 @@ from cronpoll.core.errors import (
 from cronpoll.core.machine import apply
 from cronpoll.core.model import Book
 from cronpoll.store import codec
+from cronpoll.store.disk import read_file
 
 SUFFIX: Final = ".journal"
 SEGMENT: Final = re.compile(r"[0-9]{10}\.journal")
@@ -95,7 +96,12 @@ def fold(data: bytes, segment: Segment, file: str, now: datetime, keep: Keep) ->
                 set_aside(line, TaskInvalidValueError("at", line.decode(), str(impossible)), frame)
     if book.scheduler_identifier != segment.head.scheduler_identifier:
         raise JournalDamagedError(file, 0, "the first line and the snapshot name different schedulers")
-    return book, [None if (event.task_name, event.error, event.offset) in reported else event for event in aside]
+    told = [None if (event.task_name, event.error, event.offset) in reported else event for event in aside]
+    for finding in told:
+        # Whoever starts records these last of all, behind whatever the journal says of their tasks. So it is here.
+        if finding is not None:
+            apply(book, finding)
+    return book, list(told)
 
 
 def read_state(directory: str, now: datetime) -> Book | None:
@@ -106,8 +112,7 @@ def read_state(directory: str, now: datetime) -> Book | None:
             if not segments:
                 return None
             file = os.path.join(directory, segments[-1])
-            with open(file, "rb") as opened:
-                data = opened.read()
+            data = read_file(file)
         except FileNotFoundError as error:
             if error.filename == directory or attempt == _TRIES - 1:
                 raise StateDirectoryError(directory, error) from error
@@ -133,10 +138,9 @@ def lock_holder(directory: str) -> Holder:
     """Ask the system who holds the lock, without touching it: trying it would keep a starting daemon out."""
     path = os.path.join(directory, LOCK)
     try:
-        status = os.stat(path)
-        with open(path) as file:
-            content = file.read(32).strip()
-        recorded = int(content) if content.isdecimal() else None
+        status = os.stat(path, follow_symlinks=False)
+        content = read_file(path, 32).strip()
+        recorded = int(content) if content.isdigit() else None
     except OSError:
         return Holder(False, None)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
@@ -181,8 +185,7 @@ def read_history(directory: str, now: datetime) -> Iterator[Book | e.Event]:
     for index, name in enumerate(names):
         file = os.path.join(directory, name)
         try:
-            with open(file, "rb") as opened:
-                data = opened.read()
+            data = read_file(file)
         except FileNotFoundError:
             continue  # its time was over meanwhile
         except OSError as error:
@@ -213,8 +216,7 @@ def _snapshot(data: bytes, segment: Segment, file: str, now: datetime) -> Book:
 def read_segment(file: str, now: datetime) -> Iterator[Book | e.Event]:
     """What one segment records: the state with which it begins, and the events from there on."""
     try:
-        with open(file, "rb") as opened:
-            data = opened.read()
+        data = read_file(file, follow=True)
     except OSError as error:
         raise StateDirectoryError(file, error) from error
     name = os.path.basename(file)
@@ -234,18 +236,18 @@ class Unread:
 
 def read_lines(lines: Iterable[bytes], unread: Unread) -> Iterator[e.Event]:
     """The events of a log in JSON, one object per line. What is no event, of this version, is counted and passed over."""
-    decoder = codec.any_event()
+    event_in = codec.any_event()
     for line in lines:
-        try:
-            yield decoder.decode(line)
-        except codec.UNDECODABLE:
+        event = event_in(line)
+        if event is not None:
+            yield event
+        else:
             unread.lines += bool(line.strip()) and b'"LogMessage"' not in line
 
 
 def _first_sequence(file: str) -> int | None:
     try:
-        with open(file, "rb") as opened:
-            start = opened.read(codec.HEAD_LIMIT + 64)
+        start = read_file(file, codec.HEAD_LIMIT + 64)
     except OSError:
         return None
     head = codec.read_head(start)
