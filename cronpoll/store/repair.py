@@ -18,7 +18,7 @@ from cronpoll.core.errors import JournalDamagedError, StateDirectoryError, State
 from cronpoll.core.events import JournalRepaired
 from cronpoll.core.model import Book
 from cronpoll.store import codec, reading
-from cronpoll.store.disk import OsDisk
+from cronpoll.store.disk import OsDisk, read_file
 
 
 class Inspection(NamedTuple):
@@ -53,8 +53,7 @@ class Salvage(NamedTuple):
 
 def inspect(file: str) -> Inspection:
     """Look at a segment, changing nothing. OSError if it cannot be read."""
-    with open(file, "rb") as opened:
-        data = opened.read()
+    data = read_file(file, follow=True)
     head = codec.read_head(data)
     if head is None:
         return Inspection(file, 0, 0, len(data), "the first line is not that of a journal segment", 0)
@@ -141,7 +140,7 @@ def _salvage(
 ) -> Salvage:
     file = found.file
     data = disk.read(file)
-    frames, lost = _intact(data)
+    frames, lost = _intact(data, file)
     named = tuple(sorted({name for line in lost.splitlines() if (name := codec.name_in(line)) is not None}))
     aside = os.path.join(directory, "aside")
     disk.make_directory(aside)
@@ -173,15 +172,19 @@ def _rebuilt(data: bytes, frames: list[codec.Frame], found: Inspection, earlier:
         rest = frames
         snapshot, identifier = codec.encode_snapshot(book, now), book.scheduler_identifier
         sequence = _last_sequence(earlier) + 1
-    content = codec.encode_head(identifier, number, now) + codec.encode_frame("S", sequence, snapshot)
+    parts = [codec.encode_head(identifier, number, now), codec.encode_frame("S", sequence, snapshot)]
     for frame in rest:
         sequence += 1
-        content += codec.encode_frame(frame.kind, sequence, bytes(view[frame.payload_start : frame.end]))
-    return content
+        parts.append(codec.encode_frame(frame.kind, sequence, bytes(view[frame.payload_start : frame.end])))
+    return b"".join(parts)
 
 
-def _intact(data: bytes) -> tuple[list[codec.Frame], bytes]:
-    """Every intact frame, wherever it stands, and the bytes between them."""
+def _intact(data: bytes, file: str) -> tuple[list[codec.Frame], bytes]:
+    """Every intact frame, wherever it stands, and the bytes between them.
+
+    Lines made to look like frames could make this quadratic, so what is checksummed in vain is bounded.
+    """
+    budget = 4 * len(data) + 1_000_000
     head = codec.read_head(data)
     offset = 0 if head is None else head.length
     frames: list[codec.Frame] = []
@@ -189,6 +192,10 @@ def _intact(data: bytes) -> tuple[list[codec.Frame], bytes]:
     while offset < len(data):
         frame = codec.read_frame(data, offset)
         if frame is None:
+            budget -= codec.claimed_at(data, offset)
+            if budget < 0:
+                reason = "too much in it looks like records and is none; restore it from a backup"
+                raise JournalDamagedError(file, offset, reason)
             following = data.find(b"\n#", offset)
             end = len(data) if following < 0 else following + 1
             lost.append(data[offset:end])
@@ -204,16 +211,14 @@ def _end_of(earlier: list[str], file: str, now: datetime) -> Book:
     if not earlier:
         reason = "its snapshot is lost, and there is no earlier segment to begin from; restore it from a backup"
         raise JournalDamagedError(file, 0, reason)
-    with open(earlier[-1], "rb") as opened:
-        before = opened.read()
+    before = read_file(earlier[-1])
     parsed = reading.parse(before, earlier[-1], int(os.path.basename(earlier[-1])[:10]))
     return reading.fold(before, parsed, earlier[-1], now, lambda *_: None)[0]
 
 
 def _last_sequence(earlier: list[str]) -> int:
     for file in reversed(earlier):
-        with open(file, "rb") as opened:
-            frames, _ = _intact(opened.read())
+        frames, _ = _intact(read_file(file), file)
         if frames:
             return frames[-1].sequence
     return 0
