@@ -1,6 +1,6 @@
 """The judge: reads what was recorded, event by event, and says which promises were kept. Trusts nothing it can compute.
 
-It imports the model and the events only, never the code that decides (`owed`, `machine`, `cron`, `zones`, `windows`): a
+It imports the model, the events and their bounds only, never the code that decides (`owed`, `machine`, `cron`, `zones`, `windows`): a
 judge that shares the code shares its bugs. Due instants and retry instants are computed a second time (`ticks`), and at equal
 time they come before what is done about them.
 
@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core import promises as p
+from cronpoll.core.bounds import impossible
 from cronpoll.core.model import (
     MICROSECOND,
     MILLISECOND,
@@ -46,6 +48,8 @@ UNRECORDED: Final = timedelta(seconds=5, milliseconds=100)
 MISSED_COUNT: Final = 100
 """Missed instants are counted up to here."""
 _LONG_AGO: Final = datetime(1900, 1, 1, tzinfo=UTC)
+_SPAN: Final = timedelta(days=8_090 * 365)
+"""From there nearly to the end of the supported years."""
 _REMEMBERED: Final = timedelta(days=15)
 """Periods of windows are remembered for longer than two of the longest windows."""
 _TOLD: Final = 1_000
@@ -228,6 +232,11 @@ class Audit:
             self._begin(item)
             return
         self._events += 1
+        if impossible(item) is not None:
+            self._notes[
+                "an event has a time outside the supported years, or an impossible number; it is not judged"
+            ] = None
+            return
         self._last = item.at
         if self._first is None:
             self._first = self._free = self._active = item.at
@@ -309,7 +318,11 @@ class Audit:
             self._notes["events are missing from the record; what happened in between is not judged"] = None
         elif book.tasks:
             self._notes["the record begins with a state; what was before it is not judged"] = None
-        self._tasks = {name: self._from_state(state) for name, state in book.tasks.items()}
+        possible = [state for state in book.tasks.values() if impossible(state) is None]
+        if len(possible) < len(book.tasks):
+            self._notes["a state has a time outside the supported years; its task is not judged"] = None
+            self._began_blind = True
+        self._tasks = {state.task_name: self._from_state(state) for state in possible}
         self._registered = sum(task.registered for task in self._tasks.values())
         self._open = sum(len(task.runs) for task in self._tasks.values())
         self._instance = book.instance_id
@@ -352,6 +365,10 @@ class Audit:
         """A recorded time as a distance on the clock as if it had never been set."""
         return at - _LONG_AGO - self._set_by
 
+    def _as_set(self, distance: timedelta) -> datetime:
+        """Such a distance as a recorded time again, inside the supported years."""
+        return _LONG_AGO + min(max(distance + self._set_by, timedelta(0)), _SPAN)
+
     # -- judging ---------------------------------------------------------------------------------------------------------
 
     def _check(self, kept: bool, guarantee: Guarantee, task: _Task | None, event: e.Event, text: str) -> bool:
@@ -391,7 +408,7 @@ class Audit:
             self._violated(p.QUIET_AFTER_CRASH, task, event, "started by another instance than the one that is alive")
         occasions[p.NO_OVERLAP] += 1
         if task.runs and (manual or task.config.options.concurrency != "allow"):
-            others = ", ".join(task.runs)
+            others = ", ".join(islice(task.runs, 3))
             self._violated(p.NO_OVERLAP, task, event, f"started while {others} was still running")
         if not manual:
             self._started_by_rule(task, event, now)
@@ -543,7 +560,7 @@ class Audit:
             self._violated(p.START_OWED, task, event, "no failed run of this period awaits a retry")
             return
         early = self._unset(now) < task.retry - UNRECORDED
-        due = _LONG_AGO + task.retry + self._set_by
+        due = self._as_set(task.retry)
         self._check(not early, p.RETRY_RULE, task, event, f"started before its time, {_text(due)}")
         self._in_time(task, event, now, p.OWED_STARTED, due, "the retry")
 
@@ -590,7 +607,7 @@ class Audit:
         if task.owed_at is not None and not task.runs:
             return p.OWED_STARTED, task.owed_at, "what an earlier schedule owed"
         if task.retry is not None and self._unset(now) >= task.retry and not task.runs:
-            return p.OWED_STARTED, _LONG_AGO + task.retry + self._set_by, "the retry"
+            return p.OWED_STARTED, self._as_set(task.retry), "the retry"
         return None
 
     def _overdue(self, task: _Task, now: datetime) -> tuple[Guarantee, datetime, str] | None:
@@ -1013,7 +1030,7 @@ class Audit:
         self._stop_requested = event.at
 
     def _clock_stepped(self, event: e.ClockStepped) -> None:
-        self._set_by += timedelta(milliseconds=event.step_ms)
+        self._set_by = min(max(self._set_by + timedelta(milliseconds=event.step_ms), -_SPAN), _SPAN)
         self._free = self._active = event.at
 
     def _slept(self, event: e.SuspensionDetected | e.StoreRecovered) -> None:

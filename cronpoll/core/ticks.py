@@ -22,11 +22,13 @@ from cronpoll.core.model import MICROSECOND, MINUTE, SECOND, TaskConfig
 ZoneNamed = Callable[[str], tzinfo]
 """The zone of that name, as the machine knew it on which the record was written."""
 
+_LAST: Final = datetime(9_990, 1, 1, tzinfo=UTC)
+"""Behind the supported years: the calendar itself ends soon after."""
 _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 _SEARCH_DAYS: Final = 41 * 366
 """No expression that ever matches waits longer than from one leap day that is a Monday to the next, over a century's end."""
-_LAST_DAY: Final = datetime(9_990, 1, 1, tzinfo=UTC).toordinal()
+_LAST_DAY: Final = _LAST.toordinal()
 _KEPT_DAYS: Final = 20
 _KEPT_PERIODS: Final = 20_000
 _TRIED_PERIODS: Final = 3_000
@@ -97,6 +99,11 @@ class Ticks:
         self._asked: datetime | None = None
         self._next: datetime | None = None
 
+    @property
+    def rare(self) -> bool:
+        """Whether there can be years between two due minutes."""
+        return self._days is not None and self._months is not None
+
     def latest(self, at: datetime) -> datetime | None:
         """The last due minute not later than `at`, or None if there is none for very long."""
         if self._from is not None and self._until is not None and self._from <= at < self._until:
@@ -138,8 +145,12 @@ class Ticks:
         if known is None:
             if len(self._known) >= _KEPT_DAYS:
                 self._known.clear()
-            known = self._known[ordinal] = tuple(self._made(ordinal))
+            known = self._known[ordinal] = tuple(self._made(ordinal)) if self._near(ordinal) else ()
         return known
+
+    def _near(self, ordinal: int) -> bool:
+        """Whether a date matches that some zone can show on this day in UTC: of a rare schedule most days need no more."""
+        return any(self._on(date.fromordinal(ordinal + by)) for by in (-1, 0, 1))
 
     def _made(self, ordinal: int) -> Iterator[datetime]:
         for begin, end, offset, second_time in readings(self._zone, ordinal):
@@ -230,6 +241,8 @@ class Chosen:
         self._minutes = self._allowed_minutes() if self._constrained else []
         rare = any(clauses.dom or clauses.months or clauses.dates for clauses in (spread.only, spread.avoid) if clauses)
         self._span = _SEARCH_SPAN if rare else _TRIED_DAYS * _DAY
+        if nominals.rare:
+            self._span = _SEARCH_DAYS * _DAY
         self._step = max(_DAY, self._early + self._late)
         self._times: list[datetime] = []
         self._low = self._high = _LONG_AGO
@@ -353,7 +366,7 @@ class Chosen:
         self._reach(at)
         step = self._step
         while (place := bisect_right(self._times, at)) == 0:
-            if self._hopeless(self._refused_below, at - self._low):
+            if self._low <= _LONG_AGO or self._hopeless(self._refused_below, at - self._low):
                 return None
             low = max(self._low - step, _LONG_AGO)
             found, refused = self._all(low, self._low)
@@ -367,7 +380,7 @@ class Chosen:
         self._reach(at)
         step = self._step
         while (place := bisect_right(self._times, at)) == len(self._times):
-            if self._hopeless(self._refused_above, self._high - at):
+            if self._high >= _LAST or self._hopeless(self._refused_above, self._high - at):
                 return None
             self._widen_to(self._high + step)
             step = min(2 * step, _WIDEST)
@@ -408,10 +421,18 @@ class Chosen:
             chosen = self.chosen(nominal)
             if chosen is None:
                 refused += self._thinkable(nominal)
+                nominal = max(nominal, self._refused_until(nominal))
             elif after < chosen <= until:
                 found.append(chosen)
             nominal = self.nominals.after(nominal)
         return sorted(found), refused
+
+    def _refused_until(self, nominal: datetime) -> datetime:
+        """A moment up to which no period has a time, as its dates alone tell; rather too early."""
+        first = day = self.window(nominal)[0].astimezone(self._zone).date()
+        while not self._day_allowed(day) and day - first < _WIDEST:
+            day += _DAY
+        return datetime(day.year, day.month, day.day, tzinfo=UTC) - _DAY - self._behind - MINUTE
 
     def between(self, after: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
         """Chosen times in (after, until] with their nominal minutes, in order."""
@@ -463,9 +484,9 @@ def retry_after(config: TaskConfig, attempt: int, started: datetime, ended: date
         delay = math.inf
     if options.max_retry_delay_ms is not None:
         delay = min(delay, options.max_retry_delay_ms)
-    last = datetime(9_990, 1, 1, tzinfo=UTC)
-    if delay >= (last - ended).total_seconds() * 1_000:
-        return last
+    if delay >= (_LAST - ended).total_seconds() * 1_000:
+        return _LAST
+    delay = max(delay, 0.0)
     return max(ended + timedelta(milliseconds=delay), min(started, ended) + SECOND)
 
 
