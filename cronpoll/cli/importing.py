@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ LARGE: Final = 2_000
 """Lines from which on an import takes long enough to show how far it is."""
 _WRONG_CALL: Final = 2
 _LINE_LENGTH: Final = 160
+_UNPRINTED: Final = re.compile(r"[^\x20-\x7e\n\t]")
 
 AnyTranslation = Translation | krontab.Translation
 
@@ -231,7 +233,10 @@ def _task_text(table: dict[str, Any]) -> str:
     parts = [tomli_w.dumps({"task": [plain]}), *(f"{key} = {inline_table(value)}\n" for key, value in short.items())]
     if "env" in table:
         parts.append(f"\n[task.env]\n{tomli_w.dumps(table['env'])}")
-    return "".join(parts)
+    # What does not print stands in a text, where an escape means the same; a terminal would take some of it for orders.
+    return _UNPRINTED.sub(
+        lambda found: found[0] if found[0].isprintable() else f"\\U{ord(found[0]):08x}", "".join(parts)
+    )
 
 
 def _introduction(file: str, translation: AnyTranslation) -> Iterator[str]:

@@ -69,6 +69,10 @@ DEFAULTS: Final = (
 """What Kron does where a line says nothing, each with what a reader has to know about it."""
 
 
+_PROBLEMS_TOLD: Final = 20
+"""Of one line; whoever has more is not helped by reading all of them."""
+
+
 class Job(NamedTuple):
     """A line as a [[task]]; what is the default of the file is not in it."""
 
@@ -452,7 +456,7 @@ class _Line:
     """One line as it is taken apart. All that is wrong with it is collected."""
 
     def __init__(self, text: str) -> None:
-        self.problems: list[str] = []
+        self.problems: dict[str, None] = {}
         self.notes: list[str] = []
         self.table: dict[str, Any] = {}
         self.fields: dict[str, _Value] = {}
@@ -464,8 +468,7 @@ class _Line:
         self._take_apart(text)
 
     def _fail(self, problem: str) -> None:
-        if problem not in self.problems:
-            self.problems.append(problem)
+        self.problems[problem] = None
 
     def _take_apart(self, text: str) -> None:
         words: list[str] = []
@@ -721,9 +724,12 @@ class _Translator:
         if name is not None:
             first = self._lines.setdefault(name, number)
             if first != number:
-                line.problems.append(f"the name {quoted(name)} is already used in line {first}")
+                line.problems[f"the name {quoted(name)} is already used in line {first}"] = None
         if line.problems:
-            self._result.untranslated.append(Remark(number, shown, "; ".join(line.problems)))
+            told = list(line.problems)[:_PROBLEMS_TOLD]
+            if len(line.problems) > len(told):
+                told.append(f"and {len(line.problems) - len(told)} more")
+            self._result.untranslated.append(Remark(number, shown, "; ".join(told)))
             return
         if name is None:
             nameless.append((len(self._result.jobs), shown))

@@ -31,7 +31,7 @@ class Places:
         self._starts += [index + 1 for index, character in enumerate(text) if character == "\n"]
         self._keys: dict[Path, int] = {(): 0}
         self._values: dict[Path, int] = {(): 0}
-        self._arrays: dict[tuple[str, ...], int] = {}
+        self._arrays: dict[Path, int] = {}
         self._at = 0
         self._walk()
 
@@ -83,17 +83,15 @@ class Places:
         names = self._dotted()
         self._at = self._text.index("]" * brackets, self._at) + brackets
         path: Path = ()
-        for depth in range(1, len(names) + 1):
-            path = (*path, names[depth - 1])
-            prefix = tuple(names[:depth])
+        for depth, name in enumerate(names, 1):
+            path = (*path, name)
             if brackets == 2 and depth == len(names):
-                # Arrays inside the elements of this one count anew in each element.
-                self._arrays = {key: n for key, n in self._arrays.items() if key[:depth] != prefix or len(key) == depth}
-                self._arrays[prefix] = self._arrays.get(prefix, -1) + 1
+                # By their whole path, indices included: arrays inside an element count anew in the next one.
+                self._arrays[path] = self._arrays.get(path, -1) + 1
                 self._keys.setdefault(path, start)
                 self._values.setdefault(path, start)
-            if prefix in self._arrays:
-                path = (*path, self._arrays[prefix])
+            if path in self._arrays:
+                path = (*path, self._arrays[path])
         self._keys.setdefault(path, start)
         self._values.setdefault(path, start)
         return path

@@ -28,6 +28,7 @@ from cronpoll.core.errors import InvalidCronExpressionError, abbreviate
 from cronpoll.core.model import MAX_CONCURRENT, NAME_LIMIT
 from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
 from cronpoll.core.registrations import ATTEMPTS_LIMIT, CHOICES, DESCRIPTION_LIMIT, zone_problem
+from cronpoll.core.text import visible
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ class Problem(msgspec.Struct, frozen=True, rename="camel"):
     def __str__(self) -> str:
         whose = "" if self.task is None else f'task "{abbreviate(self.task, 60)}": '
         kind = "" if self.severity == "error" else "warning: "
-        return f"{self.file}:{self.line}:{self.column}: {kind}{whose}{self.message}"
+        return visible(f"{self.file}:{self.line}:{self.column}: {kind}{whose}{self.message}")
 
 
 class Daemon(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +161,11 @@ class Registry(msgspec.Struct, frozen=True):
 
 def read(text: str, file: str) -> Registry:
     """Read a registry text. `file` is its name in problems."""
+    deep = _DEEP_KEY.search(text)
+    if deep is not None:
+        line, column = text.count("\n", 0, deep.start()) + 1, deep.start() - (text.rfind("\n", 0, deep.start()) + 1) + 1
+        problem = Problem(file, line, column, f"a key of more than {_KEY_PARTS} parts; the longest here has four")
+        return Registry(file, Daemon(), (), (problem,))
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -170,6 +176,14 @@ def read(text: str, file: str) -> Registry:
         problem = Problem(file, 1, 1, "arrays or tables are nested too deeply")
         return Registry(file, Daemon(), (), (problem,))
     return _Reader(data, Places(text), file).registry()
+
+
+_KEY_PARTS: Final = 32
+_PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_DEEP_KEY: Final = re.compile(
+    rf"(?:(?<=[\n{{,\[])|\A)[ \t]*{_PART}(?:[ \t]*\.[ \t]*{_PART}){{{_KEY_PARTS},}}[ \t]*[=\]]"
+)
+"""The parser needs a time that grows with the square of a key's parts, and none that is right has many."""
 
 
 def _syntax_problem(error: tomllib.TOMLDecodeError, text: str, file: str) -> Problem:
@@ -264,8 +278,8 @@ def _backoff(value: Any) -> float:
 
 def _choice(*choices: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
-        if value not in choices or not isinstance(value, str):
-            hint = difflib.get_close_matches(str(value), choices, 1)
+        if not isinstance(value, str) or value not in choices:
+            hint = difflib.get_close_matches(value, choices, 1) if isinstance(value, str) else []
             also = f"; did you mean {hint[0]!r}?" if hint else ""
             raise WrongError(f"expected one of {', '.join(map(repr, choices))}{also}")
         return value
@@ -295,13 +309,24 @@ def _list_of_text(value: Any) -> tuple[str, ...]:
 def _arguments(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise WrongError("expected a list of values")
+    _writable(value)
     return tuple(value)
 
 
 def _keywords(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(name.isidentifier() for name in value):
         raise WrongError("expected a table whose keys are names of parameters")
+    _writable(value)
     return dict(value)
+
+
+def _writable(value: Any) -> None:
+    """Refuse whole numbers with thousands of digits: in other bases than ten the parser takes them, and nobody can write them."""
+    within = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for inner in within:
+        _writable(inner)
+    if isinstance(value, int) and value.bit_length() > 3_000:
+        raise WrongError("expected whole numbers of at most 900 digits")
 
 
 def _description(value: Any) -> str:

@@ -6,10 +6,11 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final, get_args
 
 from cronpoll.config.values import WrongError, duration
+from cronpoll.core.errors import abbreviate
 from cronpoll.core.periods import (
     RATE_LIMIT,
     SHAPE_LIMIT,
@@ -44,13 +45,13 @@ def _table(value: Any, known: Iterable[str], example: str) -> dict[str, Any]:
         if key not in names:
             hint = difflib.get_close_matches(key, names, 1)
             also = f'; did you mean "{hint[0]}"?' if hint else f"; known are {', '.join(names)}"
-            raise WrongError(f'unknown key "{key}"{also}')
+            raise WrongError(f'unknown key "{abbreviate(key, 60)}"{also}')
     return value
 
 
 def _one_of(value: Any, choices: tuple[str, ...], key: str) -> Any:
     if not isinstance(value, str) or value not in choices:
-        hint = difflib.get_close_matches(str(value), choices, 1)
+        hint = difflib.get_close_matches(value, choices, 1) if isinstance(value, str) else []
         also = f"; did you mean {hint[0]!r}?" if hint else ""
         raise WrongError(f"{key}: expected one of {', '.join(map(repr, choices))}{also}")
     return value
@@ -60,12 +61,9 @@ def _number(value: Any, key: str, most: float) -> str:
     """A number as text, exactly as it was written: floats are not exact, and this decides about seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise WrongError(f"{key}: expected a number above 0 and up to {most:g}")
-    try:
-        exact = Decimal(repr(value))
-    except InvalidOperation:
-        exact = Decimal("NaN")
-    if not (exact.is_finite() and 0 < exact <= Decimal(most)):
+    if not 0 < value <= most:  # before it is written: a number of thousands of digits cannot be
         raise WrongError(f"{key}: expected a number above 0 and up to {most:g}")
+    exact = Decimal(repr(value))
     return str(int(exact)) if exact == int(exact) else format(exact.normalize(), "f")
 
 
@@ -148,7 +146,9 @@ def _numbers(entries: list[Any], key: str, low: int, high: int) -> tuple[int, ..
 
 
 def _between(entry: Any) -> tuple[int, int]:
-    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", str(entry), re.ASCII)
+    match = None
+    if isinstance(entry, str):
+        match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", entry, re.ASCII)
     if match is None:
         raise WrongError('between: expected times of day such as "22:00-06:00"')
     return int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4])
