@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from cronpoll.core.text import visible
+from cronpoll.core.zones import EARLIEST, LATEST
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.whereabouts import state_directory_to_look_at
 
@@ -44,9 +45,9 @@ def state_directory(state_dir: str | None, config: str | None) -> str:
         try:
             with open(config, "rb") as file:
                 given = tomllib.load(file).get("daemon", {}).get("state_dir")
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             fail(f"{config}: {getattr(error, 'strerror', None) or error}", UNREACHABLE)
-        if isinstance(given, str):
+        if isinstance(given, str) and "\0" not in given:
             return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(config)), given))
     return os.path.abspath(state_directory_to_look_at())
 
@@ -105,12 +106,16 @@ def moments_given(text: str, zone: tzinfo) -> list[datetime]:
         raise click.BadParameter(
             f"{text!r} is not a time; expected such as 2026-11-01T01:30, or with an offset"
         ) from None
+    if not EARLIEST.year < typed.year < LATEST.year - 1:  # a year of margin, for offsets and windows
+        raise click.BadParameter(
+            f"{text!r} is too far away; the years from {EARLIEST.year + 1} to {LATEST.year - 2} are supported"
+        )
     if typed.tzinfo is not None:
         return [typed.astimezone(UTC)]
     meant = {typed.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
     there = sorted(moment for moment in meant if moment.astimezone(zone).replace(tzinfo=None) == typed)
     if not there:
-        raise click.BadParameter(f"{text} does not exist in that zone: the clock was put forward over it")
+        raise click.BadParameter(f"{text!r} does not exist in that zone: the clock was put forward over it")
     return there
 
 

@@ -23,7 +23,7 @@ from cronpoll.cli.common import (
     zone_named,
 )
 from cronpoll.core import chronicle
-from cronpoll.core.errors import CronpollError
+from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
 from cronpoll.core.events import Event
 from cronpoll.core.model import MICROSECOND, MINUTE, Book, TaskConfig, TaskState
 from cronpoll.core.text import visible
@@ -131,11 +131,14 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
     known = book.tasks.get(task)
     zone = HostZone()().tzinfo if known is None else zone_named(known.config.zone)
     alive = lock_holder(directory).alive
-    findings = [
-        chronicle.why(_record(directory, now), task, instant, now, alive, due_for(task))
-        for typed in moments_given(time, zone)
-        for instant in _instants(known, floor_minute(typed))
-    ]
+    try:
+        findings = [
+            chronicle.why(_record(directory, now), task, instant, now, alive, due_for(task))
+            for typed in moments_given(time, zone)
+            for instant in _instants(known, floor_minute(typed))
+        ]
+    except InvalidCronExpressionError as error:  # written by a version with another idea of the language
+        fail(f"what is recorded of {task} cannot be computed with: {error.message}", NO)
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins([finding._asdict() for finding in findings]), indent=2))
     else:

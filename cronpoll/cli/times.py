@@ -183,7 +183,10 @@ def _task_meant(name: str, file: str | None, state_dir: str | None, config: str 
         fail(f"no task of this name is known in {directory}: {name}", NO)
     wanted, options = state.config, state.config.options
     zone = zone_named(wanted.zone)
-    schedule = schedule_of(name, wanted.cron_expression, zone, options.repeated_hour, options.spread or Spread())
+    try:
+        schedule = schedule_of(name, wanted.cron_expression, zone, options.repeated_hour, options.spread or Spread())
+    except InvalidCronExpressionError as error:
+        fail(f"what is recorded of {name} cannot be computed with: {error.message}", NO)
     assert isinstance(schedule, PeriodSchedule)
     return name, schedule
 

@@ -17,6 +17,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, Final
 
 from cronpoll.runtime.clock import monotonic_microseconds
@@ -124,9 +125,50 @@ def ask(state_directory: str, verb: str, seconds: float = ANSWER_SECONDS, **argu
         answer = json.loads(received)
     except (ValueError, RecursionError):
         answer = None
-    if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
+    if not isinstance(answer, dict) or not _fits(verb, answer):
         raise UnreachableError(f"what is at {path} does not answer as a daemon does")
     return answer if answer["ok"] else {"error": "no reason given", **answer}
+
+
+_ANSWERS: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
+    "ping": {"pid": int, "version": str, "since": str, "degraded": bool, "held": list, "config": str},
+    "run": {"runId": str},
+    "suspend": {"state": str},
+    "resume": {"state": str},
+    "reload": {"accepted": bool},
+}
+"""What an answer has to have that is no refusal, by verb."""
+
+
+def _fits(verb: str, answer: dict[str, Any]) -> bool:
+    """Whether an answer can be read. The state directory, and so the socket, may be somebody else's."""
+    if answer.get("ok") is not True:
+        return answer.get("ok") is False and isinstance(answer.get("error", ""), str)
+    if not all(isinstance(answer.get(key), kind) for key, kind in _ANSWERS.get(verb, {}).items()):
+        return False
+    if verb == "ping":
+        rejected = answer.get("rejected")
+        said = isinstance(rejected, dict) and all(isinstance(rejected.get(key), str) for key in ("since", "reason"))
+        return (
+            0 < answer["pid"] < 1 << 31
+            and _is_time(answer["since"])
+            and _are_texts(answer["held"])
+            and (rejected is None or said)
+        )
+    if verb == "reload" and answer["accepted"]:
+        return isinstance(answer.get("tasks"), int)
+    return verb != "reload" or (_are_texts(answer.get("problems")) and isinstance(answer.get("reason"), str))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def _pointed_at(pointer: str) -> str:

@@ -93,7 +93,10 @@ class Roster:
 
     def next_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
         """The next due instant of a config, registered or not."""
-        return self.schedule_of(name, config).next_after(now)
+        try:
+            return self.schedule_of(name, config).next_after(now)
+        except InvalidCronExpressionError:  # as above
+            return None
 
     def handled(self, task: TaskState, config: TaskConfig, now: datetime) -> tuple[datetime, ...]:
         """The periods that are settled under the present config and that another could choose again."""
