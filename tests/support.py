@@ -1,14 +1,35 @@
-"""What the scenarios share: a decorator that runs them in simulated time, and jobs that behave as told."""
+"""What tests share: scenarios in simulated time, jobs that behave as told, and how long properties are searched."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+from hypothesis import HealthCheck, settings
+
 from cronpoll.testing import World, run
+
+LONG = bool(os.environ.get("CRONPOLL_LONG"))
+"""Search for long, and elsewhere each time: CRONPOLL_LONG=1 pytest tests/test_fuzzing.py."""
+
+
+def searching(examples: int) -> settings:
+    """How a property is searched for a counterexample: the same examples in every run, fifty times as many in a long one.
+
+    What was found is printed, and with it the line that replays it: @reproduce_failure(...), put above the test.
+    """
+    return settings(
+        max_examples=examples * (50 if LONG else 1),
+        derandomize=not LONG,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+    )
 
 
 def simulated(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
