@@ -12,6 +12,8 @@ import pytest
 
 from tests.soak import LIVES, Soak, judge, needs_faketime, soaking
 
+pytestmark = pytest.mark.soak
+
 PAGE = 4096
 
 

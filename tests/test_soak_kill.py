@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.soak import LIVES, judge, needs_faketime, soaking
+
+pytestmark = pytest.mark.soak
 
 
 @needs_faketime

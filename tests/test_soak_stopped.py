@@ -6,8 +6,12 @@ import signal
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from cronpoll.core import events as e
 from tests.soak import LIVES, Soak, judge, needs_faketime, soaking
+
+pytestmark = pytest.mark.soak
 
 LONG_NAP_MS = 540_000
 """Of ten minutes, all but one: up to a minute would have been waited for anyhow."""
