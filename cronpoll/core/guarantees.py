@@ -293,6 +293,7 @@ class Audit:
             e.TaskAdded: self._added,
             e.TaskOverridden: self._overridden,
             e.TaskOrphaned: self._orphaned,
+            e.TaskPreserved: self._preserved,
             e.TaskSurvivorFound: self._survivor_found,
             e.TaskSurvivorsGone: self._survivors_gone,
             e.ClockStepped: self._clock_stepped,
@@ -315,7 +316,7 @@ class Audit:
         verdicts = []
         for guarantee in GUARANTEES:
             broken, still = self._broken[guarantee] + late[guarantee], opened[guarantee]
-            occasions = self._occasions[guarantee] + late[guarantee]
+            occasions = max(self._occasions[guarantee] + late[guarantee], broken)
             verdict: Literal["kept", "violated", "inconclusive", "no occasion"] = "kept" if occasions else "no occasion"
             if broken:
                 verdict = "violated"
@@ -402,9 +403,22 @@ class Audit:
 
     def _known(self, event: Any) -> _Task | None:
         task = self._tasks.get(event.task_name)
-        if task is None and not self._began_blind:
+        if task is None and not self._begins_here() and not self._began_blind:
             self._violated(p.START_OWED, None, event, "of a task that was never registered")
         return task
+
+    def _begins_here(self) -> bool:
+        """Whether this is a log that begins in the middle of an instance, as one does that was rotated."""
+        if self._durable or self._instance:
+            return False
+        self._began_blind = True
+        self._notes["the log begins in the middle; tasks that were registered before it are not judged"] = None
+        return True
+
+    def _preserved(self, event: e.TaskPreserved) -> None:
+        if not self._durable and event.task_name not in self._tasks:
+            self._began_blind = True
+            self._notes["the log begins in the middle; tasks that were registered before it are not judged"] = None
 
     # Starts.
 
@@ -748,7 +762,7 @@ class Audit:
         self._last_end = event.at
         task = self._tasks.get(event.task_name)
         if task is None:
-            if not self._began_blind:
+            if not self._begins_here() and not self._began_blind:
                 self._violated(p.ENDS_FOLLOW_STARTS, None, event, "of a task that was never registered")
             return None
         run = task.runs.pop(event.run_id, None)
@@ -966,7 +980,8 @@ class Audit:
             "owed": task.owed_at,
             "retry": None if task.retry is None else task.period,
         }.get(event.trigger)
-        if pending != event.scheduled_time:
+        unseen = task.newest is None and not self._durable  # its start is not in the log
+        if pending != event.scheduled_time and not (unseen and pending is None and event.trigger != "owed"):
             self._violated(p.FOR_CAUSE, task, event, f"what was pending of this kind was for {_text(pending)}")
         self._check(not task.asleep, p.SUSPENSION, task, event, "given up while the task was suspended")
         if event.trigger == "interrupted":
