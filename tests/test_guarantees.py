@@ -236,6 +236,58 @@ def test_what_a_sick_disk_held_up_is_in_time_although_its_recovery_was_written_d
     assert judged([*events[:index], later, *events[index + 1 :]]).violations == []
 
 
+def test_a_clock_that_was_wrong_may_be_found_out_together_with_an_edit() -> None:
+    def tasks(cron: str) -> list[Registration]:
+        return [Registration("t", cron, Job(), minutes(5), catch_up="never")]
+
+    async def life() -> World:
+        world = World("2026-03-05T11:59:30Z")
+        await world.boot(tasks("0 * * * *"))
+        await world.passes(minutes=5)
+        await world.stop()
+        world.clock.step(timedelta(days=5))
+        await world.boot(tasks("0 * * * *"))
+        await world.passes(seconds=30)
+        await world.stop()
+        world.clock.step(-timedelta(days=5))
+        await world.boot(tasks("5 * * * *"))
+        await world.passes(hours=3)
+        return world
+
+    events = trace_of(life)
+    assert any(isinstance(event, e.TaskBaseReset) for event in events)
+    assert judged(events).violations == []
+    assert Audit(ZoneInfo).see_all(event for event in events if event.journaled).report().violations == []
+
+
+def test_a_log_that_begins_in_the_middle_accuses_nobody() -> None:
+    events = read(TRACES / "good" / "deaths.jsonl")
+    for index in (30, 60, 200):
+        report = judged(events[index:])
+        assert report.violations == []
+        assert any("begins in the middle" in note for note in report.notes)
+
+
+def test_the_last_record_of_a_process_that_died_may_be_missing_from_its_log() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        tasks = [("t", "0 * * * *", Job(seconds=600), minutes(5)), ("u", "* * * * *", Job(), minutes(5))]
+        await world.boot(tasks)
+        await world.until("2026-03-01T12:00:30Z")
+        await world.crash()
+        await world.passes(minutes=3)
+        await world.boot(tasks)
+        await world.passes(hours=2)
+        return world
+
+    events = trace_of(life)
+    died = [index for index, event in enumerate(events) if isinstance(event, e.InstanceStarted)][1]
+    start = next(i for i, event in enumerate(events) if isinstance(event, e.TaskRunStarted) and event.task_name == "t")
+    assert start < died
+    assert judged(events).violations == []
+    assert judged(events[:start] + events[start + 1 :]).violations == []
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,8 @@ _SPAN: Final = timedelta(days=8_090 * 365)
 """From there nearly to the end of the supported years."""
 _REMEMBERED: Final = timedelta(days=15)
 """Periods of windows are remembered for longer than two of the longest windows."""
+_MANY: Final = 9_000
+"""Periods at once from which on the scheduler may leave some out: what is said of so many is not judged."""
 _TOLD: Final = 1_000
 """Violations that are kept with their events; all are counted."""
 
@@ -110,24 +112,32 @@ class _Run(NamedTuple):
     manual: bool
     instance: str
     event: e.TaskRunStarted | None
+    steps: int = -1
 
 
 class _Task:
     """What the judge remembers of one name."""
 
     __slots__ = (
+        "announced",
         "attempt",
+        "before_edit",
         "config",
         "deaths",
+        "deaths_before",
         "detached",
+        "edited",
         "executed",
         "forget_beyond",
         "free",
         "handled",
         "interrupted",
         "last",
+        "last_attempt",
         "last_end",
         "last_start",
+        "lost_seen",
+        "lost_until",
         "name",
         "newest",
         "nominal",
@@ -137,6 +147,7 @@ class _Task:
         "quarantine",
         "ran_before",
         "registered",
+        "registered_at",
         "retry",
         "runs",
         "served",
@@ -145,6 +156,7 @@ class _Task:
         "succeeded",
         "suspended",
         "ticks",
+        "woken",
     )
 
     def __init__(self, name: str, config: TaskConfig, at: datetime, ticks: AnyTicks | None) -> None:
@@ -152,7 +164,14 @@ class _Task:
         self.config = config
         self.ticks = ticks
         self.registered = True
+        self.registered_at = at
+        self.lost_until: datetime | None = None
+        self.lost_seen = _LONG_AGO
         self.settled = opening(config, at)
+        self.before_edit: tuple[datetime, datetime] | None = None  # when, and up to where it was settled until then
+        self.edited = False  # since its last start
+        self.woken: Literal["same schedule", "another schedule"] | None = None  # by the file, and not yet recorded
+        self.announced: datetime | None = None  # a start that other records speak of, and that has to follow them
         self.served: datetime | None = None
         self.runs: dict[str, _Run] = {}
         self.detached: set[str] = set()
@@ -165,7 +184,7 @@ class _Task:
         self.owed_nominal: datetime | None = None
         self.interrupted: datetime | None = None
         self.suspended = False
-        self.deaths = 0
+        self.deaths = self.deaths_before = 0
         self.quarantine: timedelta | None = None
         self.executed: dict[datetime, e.Event | None] = {}
         self.forget_beyond = 64
@@ -173,6 +192,7 @@ class _Task:
         self.succeeded: deque[datetime] = deque(maxlen=8)
         self.standing: str | None = None
         self.last_start: datetime | None = None
+        self.last_attempt: datetime | None = None  # by hand, too
         self.last_end: datetime | None = None
         self.ran_before = False
         self.free = at
@@ -210,17 +230,24 @@ class Audit:
         self._events = 0
         self._first: datetime | None = None
         self._last: datetime | None = None
+        self._before: datetime | None = None
+        self._torn_until = _LONG_AGO
         self._instance = ""
         self._state: Literal["unknown", "running", "stopped"] = "unknown"
         self._began_blind = False
         self._free = _LONG_AGO
         self._active = _LONG_AGO
         self._set_by = timedelta(0)
+        self._steps = 0
         self._open = 0
         self._bound: int | None = None
         self._degraded = False
         self._held: set[str] = set()
         self._last_end = _LONG_AGO
+        self._last_number = -1
+        self._last_started = _LONG_AGO
+        self._was_full = _LONG_AGO
+        self._cut_off: datetime | None = None
         self._stop_requested: datetime | None = None
         self._initializing: e.Event | None = None
 
@@ -237,7 +264,7 @@ class Audit:
                 "an event has a time outside the supported years, or an impossible number; it is not judged"
             ] = None
             return
-        self._last = item.at
+        self._before, self._last = self._last, item.at
         if self._first is None:
             self._first = self._free = self._active = item.at
         judge = self._judges.get(type(item))
@@ -272,6 +299,7 @@ class Audit:
             e.TaskAdded: self._added,
             e.TaskOverridden: self._overridden,
             e.TaskOrphaned: self._orphaned,
+            e.TaskPreserved: self._preserved,
             e.TaskSurvivorFound: self._survivor_found,
             e.TaskSurvivorsGone: self._survivors_gone,
             e.ClockStepped: self._clock_stepped,
@@ -294,7 +322,7 @@ class Audit:
         verdicts = []
         for guarantee in GUARANTEES:
             broken, still = self._broken[guarantee] + late[guarantee], opened[guarantee]
-            occasions = self._occasions[guarantee] + late[guarantee]
+            occasions = max(self._occasions[guarantee] + late[guarantee], broken)
             verdict: Literal["kept", "violated", "inconclusive", "no occasion"] = "kept" if occasions else "no occasion"
             if broken:
                 verdict = "violated"
@@ -328,11 +356,13 @@ class Audit:
         self._instance = book.instance_id
         self._state = "running" if book.instance_open else "stopped"
         self._bound = None
+        self._last_number, self._last_started, self._cut_off = -1, _LONG_AGO, None
         self._held.clear()
 
     def _from_state(self, state: TaskState) -> _Task:
         task = _Task(state.task_name, state.config, state.registered_at, self._ticks(state.task_name, state.config))
         task.registered = state.registered
+        task.lost_until = state.unschedulable_until
         task.settled, task.served = state.base, state.served_until
         task.runs = {run.run_id: self._run_of(run, state) for run in state.runs}
         task.detached = {run.run_id for run in state.runs if run.detached}
@@ -345,6 +375,7 @@ class Audit:
         task.suspended = state.suspended
         task.handled = frozenset(state.handled)
         task.last_start, task.last_end = state.last_start, state.last_end
+        task.last_attempt = state.last_attempt_at
         task.ran_before = state.last_attempt_at is not None
         return task
 
@@ -386,9 +417,22 @@ class Audit:
 
     def _known(self, event: Any) -> _Task | None:
         task = self._tasks.get(event.task_name)
-        if task is None and not self._began_blind:
+        if task is None and not self._begins_here() and not self._began_blind:
             self._violated(p.START_OWED, None, event, "of a task that was never registered")
         return task
+
+    def _begins_here(self) -> bool:
+        """Whether this is a log that begins in the middle of an instance, as one does that was rotated."""
+        if self._durable or self._instance:
+            return False
+        self._began_blind = True
+        self._notes["the log begins in the middle; tasks that were registered before it are not judged"] = None
+        return True
+
+    def _preserved(self, event: e.TaskPreserved) -> None:
+        if not self._durable and event.task_name not in self._tasks:
+            self._began_blind = True
+            self._notes["the log begins in the middle; tasks that were registered before it are not judged"] = None
 
     # Starts.
 
@@ -403,26 +447,47 @@ class Audit:
         occasions[p.QUIET_AFTER_STOP] += 1
         if self._state == "stopped":
             self._violated(p.QUIET_AFTER_STOP, task, event, "started after the scheduler had stopped")
+        elif self._stop_requested is not None and now > self._stop_requested:
+            self._violated(p.QUIET_AFTER_STOP, task, event, "started after a stop had been asked for")
+        elif self._cut_off is not None and now > self._cut_off:
+            self._violated(p.QUIET_AFTER_STOP, task, event, "started after runs had been cut off by a stop")
         occasions[p.QUIET_AFTER_CRASH] += 1
         if run_id.rpartition("-")[0] != self._instance:
             self._violated(p.QUIET_AFTER_CRASH, task, event, "started by another instance than the one that is alive")
+        if task.runs and self._of_the_dead(task):
+            self._violated(p.QUIET_AFTER_CRASH, task, event, "started, and nothing says what became of a run before")
+        number = run_id.rpartition("-")[2]
+        if not number.isdecimal() or int(number) <= self._last_number:
+            self._violated(p.ENDS_FOLLOW_STARTS, task, event, f"{run_id} is not a new run")
+        else:
+            self._last_number = int(number)
+        if event.at != now:
+            self._violated(p.START_OWED, task, event, f"started {_text(now)}, and written down for another time")
+        if not task.registered:
+            self._violated(p.START_OWED, task, event, "started although the task is not registered")
+        if manual and (event.scheduled_time != now or event.is_retry or event.nominal_time is not None):
+            self._violated(p.START_OWED, task, event, "started by hand, and said to be for a due minute")
+        if self._degraded:
+            self._violated(p.START_OWED, task, event, "started while nothing could be made durable")
         occasions[p.NO_OVERLAP] += 1
         if task.runs and (manual or task.config.options.concurrency != "allow"):
             others = ", ".join(islice(task.runs, 3))
             self._violated(p.NO_OVERLAP, task, event, f"started while {others} was still running")
         if not manual:
             self._started_by_rule(task, event, now)
-        task.runs[run_id] = _Run(now, None if manual else event.scheduled_time, manual, self._instance, event)
+        task.runs[run_id] = _Run(
+            now, None if manual else event.scheduled_time, manual, self._instance, event, self._steps
+        )
         task.ran_before = True
+        task.last_attempt = now
         task.last = event
+        self._last_started = now
         self._open += 1
 
     def _started_by_rule(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
         occasions, options = self._occasions, task.config.options
         trigger, scheduled = event.trigger, event.scheduled_time
         occasions[p.START_OWED] += 1
-        if not task.registered:
-            self._violated(p.START_OWED, task, event, "started although the task is not registered")
         occasions[p.SUSPENSION] += 1
         if task.asleep:
             self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
@@ -448,12 +513,13 @@ class Audit:
             self._in_time(task, event, now, p.OWED_STARTED, task.free, "what an earlier schedule owed")
             self._executed(task, task.owed_nominal, event)
         elif trigger == "interrupted":
-            if task.interrupted is None or scheduled != task.period:
+            if task.interrupted is None or (scheduled != task.period and task.newest is not None):
                 self._violated(p.START_OWED, task, event, "no run of this period was interrupted")
             since = task.interrupted or now
             self._in_time(task, event, now, p.INTERRUPTED_RESTARTED, since, "the interrupted run")
         else:
             self._started_as_retry(task, event, now)
+        self._nothing_passed_over(task, event, now)
         task.attempt = task.attempt + 1 if is_retry else 1
         served = max(scheduled, now)
         if task.served is None or served > task.served:
@@ -467,7 +533,21 @@ class Audit:
             self._violated(
                 p.ACCOUNTED, task, event, f"run {task.standing} was to stand for missed minutes, and never began"
             )
-        task.standing = None
+        if task.announced is not None and task.announced != now:
+            text = f"a start was announced {_text(task.announced)}, and there was none then"
+            self._violated(p.OWED_STARTED, task, event, text)
+        task.standing = task.announced = None
+        task.edited = False
+
+    def _nothing_passed_over(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
+        """One start settles everything that was owed; but none of it may have been left lying until then."""
+        trigger = event.trigger
+        if task.interrupted is not None and trigger != "interrupted":
+            self._in_time(task, event, now, p.INTERRUPTED_RESTARTED, task.interrupted, "the interrupted run")
+        if task.owed_at is not None and trigger != "owed":
+            self._in_time(task, event, now, p.OWED_STARTED, task.owed_at, "what an earlier schedule owed")
+        if task.retry is not None and trigger != "retry":
+            self._violated(p.RETRY_RULE, task, event, "overtakes a retry, and nothing says so")
 
     def _started_for_due(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
         scheduled, ticks, occasions = event.scheduled_time, task.ticks, self._occasions
@@ -477,6 +557,15 @@ class Audit:
                 self._violated(p.ONE_EXECUTION, task, event, f"started for {_text(scheduled)} a second time")
             else:
                 self._violated(p.PERMANENT, task, event, f"{_text(scheduled)} had been settled without a start")
+        at_boot = task.registered_at - MINUTE < scheduled <= task.registered_at
+        if event.trigger == "boot" and not at_boot:
+            self._violated(p.START_OWED, task, event, f"its schedule was registered {_text(task.registered_at)}")
+        if (event.nominal_time or scheduled) in task.handled:
+            self._violated(p.PERMANENT, task, event, "its period was handled before the schedule was edited")
+        if task.config.options.catch_up != "once" and now >= scheduled + MINUTE:
+            self._check(
+                self._caught_up(task, scheduled), p.START_OWED, task, event, "its minute was past, and not caught up on"
+            )
         if ticks is None:
             return
         occasions[p.PERMANENT] += 1
@@ -492,8 +581,13 @@ class Audit:
             else:
                 self._violated(p.NO_BURST, task, event, f"{_text(latest)} was due, too, and is later")
         occasions[p.NO_BURST] += 1
-        first = ticks.after(task.settled)
-        self._first_unsettled(task, event, first, now)
+        self._first_unsettled(task, event, self._first_open(task, ticks, scheduled), now)
+
+    def _caught_up(self, task: _Task, due: datetime) -> bool:
+        """Whether a rule other than "once" gives a start to a minute that is past, as far as the record can tell."""
+        if task.config.options.catch_up == "if-run-before" and task.ran_before:
+            return True
+        return self._was_full >= due or self._ran_at(task, due)
 
     def _first_unsettled(self, task: _Task, event: e.TaskRunStarted, first: datetime | None, now: datetime) -> None:
         self._occasions[p.ACCOUNTED] += 1
@@ -525,12 +619,18 @@ class Audit:
         if nominal in task.executed:
             self._violated(p.ONE_EXECUTION, task, event, f"the period {_text(nominal)} was executed before")
         self._executed(task, nominal, event)
+        if ticks.exact and not self._unconstrained(task):
+            lost = self._lost(task, ticks, now)
+            if lost:
+                text = f"the period {_text(lost[0])} was without a time before, and nothing says so"
+                self._violated(p.ACCOUNTED, task, event, text)
+            task.lost_seen = now
         if ticks.exact:
             latest = self._latest(task, ticks, now)
             self._occasions[p.NO_BURST] += 1
             if latest != scheduled:
                 self._violated(p.NO_BURST, task, event, f"{_text(latest)} was chosen, too, and is later")
-            self._first_unsettled(task, event, ticks.after(task.settled), now)
+            self._first_unsettled(task, event, self._first_open(task, ticks, scheduled), now)
         else:
             self._in_time(task, event, now, p.OWED_STARTED, scheduled, "the period")
 
@@ -562,7 +662,11 @@ class Audit:
         early = self._unset(now) < task.retry - UNRECORDED
         due = self._as_set(task.retry)
         self._check(not early, p.RETRY_RULE, task, event, f"started before its time, {_text(due)}")
-        self._in_time(task, event, now, p.OWED_STARTED, due, "the retry")
+        self._retry_in_time(task, event, now)
+
+    def _retry_in_time(self, task: _Task, event: e.Event, now: datetime) -> None:
+        if task.retry is not None and self._unset(now) >= task.retry:
+            self._in_time(task, event, now, p.OWED_STARTED, self._as_set(task.retry), "the retry")
 
     # What has to happen soon.
 
@@ -590,6 +694,12 @@ class Audit:
 
     def _owes(self, task: _Task, now: datetime) -> tuple[Guarantee, datetime, str] | None:
         """What a task owes at a time, and since when, if nothing stands in its way. None also if something does."""
+        if task.announced is not None:
+            return p.OWED_STARTED, task.announced, "a start that was announced"
+        if task.runs and not self._degraded and self._of_the_dead(task):
+            return p.QUIET_AFTER_CRASH, self._free, "a run that had died with an earlier instance"
+        if task.quarantine == timedelta.max and task.registered:
+            return p.QUARANTINE, task.free, "the end of its quarantine"
         if not task.registered or task.asleep or self._degraded or task.name in self._held:
             return None
         if task.runs and task.config.options.concurrency != "allow":
@@ -610,6 +720,9 @@ class Audit:
             return p.OWED_STARTED, self._as_set(task.retry), "the retry"
         return None
 
+    def _of_the_dead(self, task: _Task) -> bool:
+        return any(run.instance != self._instance for run in task.runs.values())
+
     def _overdue(self, task: _Task, now: datetime) -> tuple[Guarantee, datetime, str] | None:
         """What a task owes at `now`, a moment at which the scheduler is known to have been active."""
         if task.free > now or self._free > now:
@@ -627,24 +740,37 @@ class Audit:
         found: list[Obligation] = []
         broken: list[Violation] = []
         if self._state == "running" and self._stop_requested is None:
-            end = max(self._active, self._last or self._active)
             for task in self._tasks.values():
-                late = self._overdue(task, self._active)
-                if late is not None:
-                    guarantee, since, what = late
-                    if self._active - self._could(task, self._active, since) > self._patience() + UNRECORDED:
-                        shown = () if task.last is None else (task.last,)
-                        text = f"{what} was never seen to, and the scheduler was alive {_text(self._active)}"
-                        broken.append(Violation(guarantee, task.name, since, text, shown))
-                        continue
-                owes = self._owes(task, end)
-                if owes is not None:
-                    found.append(Obligation(owes[0], task.name, *owes[1:]))
-        if self._initializing is not None:
-            found.append(Obligation(p.INIT_ENDS, None, self._initializing.at, "an initialize"))
-        if self._stop_requested is not None:
-            found.append(Obligation(p.STOP_ENDS, None, self._stop_requested, "a stop"))
+                self._open_of(task, found, broken)
+        began, requested, long = self._initializing, self._stop_requested, self._patience() + UNRECORDED
+        if began is not None:
+            if self._active - max(began.at, self._free) > long and not self._degraded:
+                text = f"never ended, and the scheduler was alive {_text(self._active)}"
+                broken.append(Violation(p.INIT_ENDS, None, began.at, text, (began,)))
+            else:
+                found.append(Obligation(p.INIT_ENDS, None, began.at, "an initialize"))
+        if requested is not None:
+            last = self._last or requested
+            could = max(requested, self._last_end if self._last_end <= last else requested, self._free)
+            if not self._open and not self._degraded and last - could > long:
+                text = f"never ended, and the scheduler was alive {_text(last)}"
+                broken.append(Violation(p.STOP_ENDS, None, requested, text, (e.SchedulerStopRequested(requested),)))
+            else:
+                found.append(Obligation(p.STOP_ENDS, None, requested, "a stop"))
         return found, broken
+
+    def _open_of(self, task: _Task, found: list[Obligation], broken: list[Violation]) -> None:
+        late = self._overdue(task, self._active)
+        if late is not None:
+            guarantee, since, what = late
+            if self._active - self._could(task, self._active, since) > self._patience() + UNRECORDED:
+                shown = () if task.last is None else (task.last,)
+                text = f"{what} was never seen to, and the scheduler was alive {_text(self._active)}"
+                broken.append(Violation(guarantee, task.name, since, text, shown))
+                return
+        owes = self._owes(task, max(self._active, self._last or self._active))
+        if owes is not None:
+            found.append(Obligation(owes[0], task.name, *owes[1:]))
 
     # Ends.
 
@@ -653,7 +779,7 @@ class Audit:
         self._last_end = event.at
         task = self._tasks.get(event.task_name)
         if task is None:
-            if not self._began_blind:
+            if not self._begins_here() and not self._began_blind:
                 self._violated(p.ENDS_FOLLOW_STARTS, None, event, "of a task that was never registered")
             return None
         run = task.runs.pop(event.run_id, None)
@@ -667,6 +793,8 @@ class Audit:
             self._violated(p.QUIET_AFTER_STOP, task, event, "ended after the scheduler had stopped")
         if run.instance != self._instance and not isinstance(event, e.TaskRunInterrupted):
             self._violated(p.QUIET_AFTER_CRASH, task, event, "ends a run that had died with an earlier instance")
+        if run.steps == self._steps and event.at < run.started - UNRECORDED:
+            self._violated(p.ENDS_FOLLOW_STARTS, task, event, f"ended before it had started, {_text(run.started)}")
         self._closed(task, 1, event.at)
         task.last_end = event.at
         task.last = event
@@ -674,7 +802,7 @@ class Audit:
 
     def _closed(self, task: _Task, number: int, at: datetime) -> None:
         if self._bound is not None and self._open >= self._bound:
-            self._free = at
+            self._free = self._was_full = at
         self._open -= number
         if not task.runs or task.config.options.concurrency != "allow":
             task.free = at
@@ -684,7 +812,7 @@ class Audit:
         if run is None:
             return
         task = self._tasks[event.task_name]
-        task.deaths = 0
+        task.deaths, task.deaths_before = 0, task.deaths
         task.detached.discard(event.run_id)
         if run.period is not None:
             self._occasions[p.ONE_SUCCESS] += 1
@@ -697,7 +825,7 @@ class Audit:
         if run is None:
             return
         task = self._tasks[event.task_name]
-        task.deaths = 0
+        task.deaths, task.deaths_before = 0, task.deaths
         expected = None
         if self._obliges(task, event.run_id, run):
             expected = retry_after(task.config, task.attempt, run.started, event.at)
@@ -714,14 +842,26 @@ class Audit:
         return task.registered and run_id == task.newest and not run.manual and run_id not in task.detached
 
     def _replaced(self, event: e.TaskRunReplaced) -> None:
-        if self._ended(event) is not None:
-            self._tasks[event.task_name].detached.discard(event.run_id)
+        run = self._ended(event)
+        if run is None:
+            return
+        task = self._tasks[event.task_name]
+        task.detached.discard(event.run_id)
+        if task.edited:
+            return  # it may have been told to end by what was in force before
+        cause = task.config.options.concurrency == "replace"
+        if cause and task.ticks is not None and task.ticks.exact and run.steps == self._steps:
+            first = task.ticks.after(task.settled)
+            cause = first is not None and first <= event.at
+        self._check(cause, p.RETRY_RULE, task, event, "replaced, and no later minute was to take its place")
 
     def _interrupted(self, event: e.TaskRunInterrupted) -> None:
         run = self._ended(event)
         if run is None:
             return
         task = self._tasks[event.task_name]
+        if run.instance == self._instance:
+            self._cut_off = event.at  # only a stop does that
         if self._obliges(task, event.run_id, run) and task.config.options.interrupted == "restart":
             task.interrupted = event.at
         task.detached.discard(event.run_id)
@@ -737,7 +877,7 @@ class Audit:
         self._settles(task, event, last)
         ticks = task.ticks
         if ticks is not None and ticks.exact:
-            expected = ticks.after(task.settled)
+            expected = self._first_open(task, ticks, first)
             due = expected == first and first <= last <= now and ticks.latest(last) == last
             self._check(due, p.ACCOUNTED, task, event, f"the first due instant not settled was {_text(expected)}")
             if due:
@@ -749,7 +889,11 @@ class Audit:
                 self._may_be_missed(task, last, now), p.FOR_CAUSE, task, event, "nothing allowed to leave it out"
             )
         else:
-            task.standing = event.run_id
+            if task.standing is not None:
+                self._violated(
+                    p.ACCOUNTED, task, event, f"run {task.standing} was to stand for missed minutes, and never began"
+                )
+            task.standing, task.announced = event.run_id, now
             self._occasions[p.FOR_CAUSE] += 1
         task.settled = max(task.settled, last)
         task.free = max(task.free, now)
@@ -761,13 +905,18 @@ class Audit:
             return True
         if options.concurrency == "forbid" and self._ran_at(task, due):
             return True
-        if options.catch_up == "once" or now < due + MINUTE:
+        if options.catch_up == "once" or now < due + MINUTE or self._surely_ran_at(task, due, now):
             return False
         return options.catch_up == "never" or not task.ran_before
 
     def _ran_at(self, task: _Task, due: datetime) -> bool:
         during = task.last_start is not None and task.last_end is not None and task.last_start < due <= task.last_end
         return bool(task.runs) or during
+
+    def _surely_ran_at(self, task: _Task, due: datetime, now: datetime) -> bool:
+        """Whether the last run by schedule, which ended by itself, reached over that time."""
+        start, end = task.last_start, task.last_end
+        return start is not None and end is not None and start < due <= end <= now and not task.runs
 
     def _skipped(self, event: e.TaskSkipped) -> None:
         task = self._known(event)
@@ -778,10 +927,15 @@ class Audit:
         self._settles(task, event, due)
         ticks = task.ticks
         if ticks is not None and ticks.exact:
-            first = ticks.after(task.settled)
+            first = self._first_open(task, ticks, due)
             self._check(first == due, p.ACCOUNTED, task, event, f"the first due instant not settled was {_text(first)}")
         nominal = event.nominal_time or due
         cause = task.config.options.concurrency == "forbid" and self._ran_at(task, due)
+        if isinstance(ticks, Chosen):
+            if ticks.exact and ticks.chosen(nominal) != due:
+                self._violated(p.DETERMINISTIC, task, event, f"the time for {_text(nominal)} is another")
+        elif nominal != due:
+            self._violated(p.ACCOUNTED, task, event, "has a period, and the task has no windows")
         cause = cause or nominal in task.handled or nominal in task.executed
         self._check(cause, p.FOR_CAUSE, task, event, "the task did not run then, or may run beside itself")
         task.settled = max(task.settled, due)
@@ -805,7 +959,32 @@ class Audit:
             self._check(
                 lost and closed, p.IN_WINDOW, task, event, "there is a time for it, or its window is still open"
             )
+            periods = self._lost(task, task.ticks, event.at)
+            if periods is not None:
+                expected = (periods[0], periods[-1], len(periods)) if periods else (None, None, 0)
+                right = expected == (event.first_period, event.last_period, event.count)
+                text = f"{expected[2]} were without a time, from {_text(expected[0])} to {_text(expected[1])}"
+                self._check(right, p.ACCOUNTED, task, event, text)
+        elif task.ticks is not None and not isinstance(task.ticks, Chosen):
+            self._violated(p.IN_WINDOW, task, event, "the task has no windows")
+        task.lost_until = event.window_end
         task.last = event
+
+    def _lost(self, task: _Task, ticks: Chosen, now: datetime) -> list[datetime] | None:
+        """The periods without a time whose windows have closed, and that are not recorded; None if that is too much."""
+        since = task.lost_until or task.registered_at
+        if since < task.lost_seen <= now:
+            since = task.lost_seen
+        found, tried = [], 0
+        nominal = ticks.nominals.after(since - ticks.reach - MINUTE)
+        while nominal is not None and nominal <= now + ticks.reach:
+            tried += 1
+            if tried > _MANY // 4:
+                return None
+            if since < ticks.window(nominal)[1] <= now and ticks.chosen(nominal) is None:
+                found.append(nominal)
+            nominal = ticks.nominals.after(nominal)
+        return found
 
     def _dropped(self, event: e.TaskAttemptDropped) -> None:
         task = self._known(event)
@@ -813,6 +992,15 @@ class Audit:
             return
         late = too_late(task.config, event.scheduled_time, event.at)
         self._check(late, p.FOR_CAUSE, task, event, "given up although its deadline had not passed")
+        pending = {
+            "interrupted": None if task.interrupted is None else task.period,
+            "owed": task.owed_at,
+            "retry": None if task.retry is None else task.period,
+        }.get(event.trigger)
+        unseen = task.newest is None and not self._durable  # its start is not in the log
+        if pending != event.scheduled_time and not (unseen and pending is None and event.trigger != "owed"):
+            self._violated(p.FOR_CAUSE, task, event, f"what was pending of this kind was for {_text(pending)}")
+        self._check(not task.asleep, p.SUSPENSION, task, event, "given up while the task was suspended")
         if event.trigger == "interrupted":
             task.interrupted = None
         elif event.trigger == "owed":
@@ -824,14 +1012,20 @@ class Audit:
     def _preempted(self, event: e.TaskRetryPreempted) -> None:
         task = self._known(event)
         if task is not None:
-            self._check(task.retry is not None, p.RETRY_RULE, task, event, "no retry was pending")
+            if self._check(task.retry is not None, p.RETRY_RULE, task, event, "no retry was pending"):
+                self._retry_in_time(task, event, event.at)
             task.retry = None
+            task.announced = self._active = event.at
 
     def _base_reset(self, event: e.TaskBaseReset) -> None:
         task = self._known(event)
         if task is None:
             return
-        wrong = task.settled - event.at > WRONG_CLOCK
+        settled, said = task.settled, event.settled_until == task.settled
+        if task.before_edit is not None and task.before_edit[0] == event.at:
+            settled = max(settled, task.before_edit[1])  # it is found out together with an edit
+            said = said or event.settled_until == task.before_edit[1]
+        wrong = said and settled - event.at > WRONG_CLOCK
         self._check(wrong, p.WRONG_CLOCK, task, event, f"it was settled until {_text(task.settled)} only")
         task.settled = event.at
         task.served = None if task.served is None else min(task.served, event.at)
@@ -860,6 +1054,9 @@ class Audit:
             task.suspended, task.runs = before.suspended, before.runs
             task.detached = set(before.runs)
             task.executed, task.succeeded = before.executed, before.succeeded
+            self._handled_before(before, event, task.ticks)
+        elif event.handled:
+            self._violated(p.FOR_CAUSE, task, event, "periods are said to be handled, and the task is new")
         task.handled = frozenset(event.handled)
         task.last = event
         self._tasks[event.task_name] = task
@@ -886,6 +1083,8 @@ class Audit:
         now, old, new = event.at, task.config, event.new_state
         self._active = now
         self._valid(task.name, new, event)
+        self._check(event.old_state == old, p.INVALID, task, event, "what it replaces is not what was registered")
+        task.before_edit, task.edited = (now, task.settled), True
         moved = (old.cron_expression, old.zone, old.options.repeated_hour, old.options.spread) != (
             new.cron_expression,
             new.zone,
@@ -894,13 +1093,20 @@ class Audit:
         )
         if moved:
             self._nothing_overdue(task, event, now)
+            self._handled_before(task, event, self._ticks(task.name, new))
             owed, nominal = self._owed_still(task, event)
             task.owed_at, task.owed_nominal = event.owed_at, nominal if event.owed_at == owed else None
             task.handled = frozenset(event.handled)
             task.settled = opening(new, now) if task.served is None else max(opening(new, now), task.served)
-            task.free = now
+            task.free = task.registered_at = now
+            task.lost_until = None
+        else:
+            kept = event.owed_at == task.owed_at
+            self._check(kept, p.FOR_CAUSE, task, event, f"owed before the edit: {_text(task.owed_at)}")
+        task.woken = None
         if old.options.suspend and not new.options.suspend:
             task.free = now  # it is resumed with this; the record of that follows
+            task.woken = "another schedule" if moved else "same schedule"
         task.config = new
         if moved:
             task.ticks = self._ticks(task.name, new)
@@ -910,6 +1116,23 @@ class Audit:
             task.retry = task.owed_at = task.owed_nominal = task.last_end = None
             task.ran_before = False
         task.last = event
+
+    def _handled_before(self, task: _Task, event: e.TaskAdded | e.TaskOverridden, new: AnyTicks | None) -> None:
+        """What is called handled before an edit has to be settled by what was in force until then."""
+        ticks, settled = task.ticks, max(event.at, task.settled, task.served or task.settled)
+        if ticks is None or not ticks.exact:
+            return
+        for period in event.handled:
+            if period in task.handled or period in task.executed:
+                continue
+            at = ticks.chosen(period) if isinstance(ticks, Chosen) else ticks.nominal(period)
+            kept = at is not None and at <= settled
+            self._check(kept, p.FOR_CAUSE, task, event, f"the period {_text(period)} had not been handled")
+        if isinstance(new, Chosen) and new.exact and len(event.handled) < _MANY:
+            for _, period in new.between(event.at, event.at + new.reach):
+                at = ticks.chosen(period) if isinstance(ticks, Chosen) else ticks.nominal(period)
+                again = at is not None and at <= settled and period not in event.handled
+                self._check(not again, p.PERMANENT, task, event, f"the period {_text(period)} is to be handled again")
 
     def _owed_still(self, task: _Task, event: e.TaskOverridden) -> tuple[datetime | None, datetime | None]:
         """What the old schedule owes when it is replaced, and the period it is of. Checked where no rule allows less."""
@@ -926,6 +1149,8 @@ class Audit:
         if plain and not too_late(task.config, latest, now):
             kept = event.owed_at == latest
             self._check(kept, p.FOR_CAUSE, task, event, f"{_text(latest)} was owed, and the edit forgot it")
+        elif event.owed_at not in (None, latest, task.owed_at):
+            self._violated(p.START_OWED, task, event, f"{_text(event.owed_at)} was not owed")
         return event.owed_at, nominal if event.owed_at == latest else task.owed_nominal
 
     def _orphaned(self, event: e.TaskOrphaned) -> None:
@@ -943,13 +1168,21 @@ class Audit:
         alive = [run_id for run_id, run in task.runs.items() if run.instance == self._instance]
         self._check(not alive, p.QUIET_AFTER_CRASH, task, event, "its run belongs to the instance that is alive")
         newest = task.newest in task.runs and task.newest not in task.detached
-        if not self._durable and not task.runs:
+        unseen = not self._durable and self._started_unseen(task, event)
+        lost = not unseen and not task.runs and task.interrupted is None
+        if unseen:
+            newest = True
+        elif lost and (self._durable or not self._may_be_lost(task)):
+            self._violated(p.QUIET_AFTER_CRASH, task, event, "nothing of it ran when an instance died")
+        elif not self._durable and not task.runs:
             newest = True  # an end that is in the log was lost with the process
             if task.period is not None and task.period in task.succeeded:
                 task.succeeded.remove(task.period)
         if (newest and task.config.options.interrupted == "restart") or task.interrupted is not None:
             task.interrupted = event.at
-        if task.runs:
+        if lost and not self._durable:
+            task.deaths = task.deaths_before  # as if that end had never been
+        if task.runs or unseen or (lost and not self._durable):
             task.deaths += 1
             if task.deaths >= QUARANTINE_DEATHS:
                 task.quarantine = timedelta.max  # until the record says how long
@@ -958,6 +1191,25 @@ class Audit:
         self._closed(task, number, event.at)
         task.free = event.at
         task.last = event
+
+    def _started_unseen(self, task: _Task, event: e.TaskOrphaned) -> bool:
+        """Whether the process died between the record of a start and its line in the log; then that start is taken in."""
+        at = event.last_execution_time
+        if at is None or (task.last_attempt is not None and at <= task.last_attempt) or at < self._last_started:
+            return False
+        task.settled = max(task.settled, at)
+        task.served = at if task.served is None else max(task.served, at)
+        task.newest = task.period = task.retry = task.owed_at = task.owed_nominal = None
+        task.standing = task.announced = task.quarantine = None
+        task.last_start = task.last_attempt = at
+        task.ran_before = True
+        return True
+
+    def _may_be_lost(self, task: _Task) -> bool:
+        """Whether the last end in the log can have been lost: by an earlier instance, and none of whose starts came later."""
+        if task.newest is None or task.newest.rpartition("-")[0] == self._instance:
+            return task.newest is None
+        return task.last_end is None or self._last_started - task.last_end <= UNRECORDED
 
     def _quarantined(self, event: e.TaskQuarantined) -> None:
         task = self._known(event)
@@ -969,6 +1221,8 @@ class Audit:
             event.deaths == task.deaths >= QUARANTINE_DEATHS and abs(event.until - event.at - expected) <= MILLISECOND
         )
         self._check(right, p.QUARANTINE, task, event, f"{task.deaths} deaths hold it back for {expected}")
+        if right and task.quarantine != timedelta.max:
+            self._violated(p.QUARANTINE, task, event, "held back a second time for the same death")
         task.quarantine = self._unset(event.until)
         task.free = event.until
         task.last = event
@@ -979,6 +1233,8 @@ class Audit:
             self._active = event.at
             if event.by == "command":
                 task.suspended = True
+            elif not task.config.options.suspend:
+                self._violated(p.SUSPENSION, task, event, "the file does not suspend it")
             task.last = event
 
     def _resumed(self, event: e.TaskResumed) -> None:
@@ -986,11 +1242,17 @@ class Audit:
         if task is None:
             return
         self._active = event.at
+        was = task.suspended if event.by == "command" else task.woken is not None
+        self._check(was, p.SUSPENSION, task, event, f"it was not suspended by {event.by}")
+        same_schedule = event.by == "command" or task.woken == "same schedule"
+        task.woken = None
         if event.by == "command":
             task.suspended = False
         task.last = event
         if task.asleep:
             return
+        if same_schedule and was:
+            self._told_what_passed(task, event)
         passed = event.at if event.open_at is None else event.open_at - MICROSECOND
         if event.open_at is not None:
             inside = task.config.options.deadline_ms is not None and not too_late(task.config, event.open_at, event.at)
@@ -999,16 +1261,50 @@ class Audit:
         task.retry = task.owed_at = task.owed_nominal = task.interrupted = None
         task.free = event.at
 
+    def _told_what_passed(self, task: _Task, event: e.TaskResumed) -> None:
+        """The summary of a suspension: from the first due instant that it has swallowed to the last, and what is left open."""
+        ticks, now = task.ticks, event.at
+        if ticks is None or not ticks.exact:
+            return
+        first, last, count, left = None, ticks.latest(now), 0, None
+        if last is not None and last > task.settled:
+            if task.config.options.deadline_ms is not None and not too_late(task.config, last, now):
+                left, last = last, ticks.latest(last - MICROSECOND)
+            if last is not None and last > task.settled:
+                first = ticks.after(task.settled)
+                count = 0 if first is None else _count(ticks, first, last)
+        expected = (first, None if first is None else last, count, left)
+        told = (event.first_passed, event.last_passed, event.count, event.open_at)
+        text = f"{count} passed, from {_text(first)} to {_text(expected[1])}, and {_text(left)} is still owed"
+        self._check(told == expected, p.ACCOUNTED, task, event, text)
+
     # The world.
 
     def _instance_started(self, event: e.InstanceStarted) -> None:
         if self._state == "running":
             self._judge_everybody(event, self._active)
+            if not isinstance(self._initializing, e.SchedulerInitializationStarted):
+                self._died()
         self._instance, self._state, self._bound = event.instance_id, "running", event.max_concurrent
         self._free = self._active = event.at
         self._degraded = False
-        self._stop_requested = None
+        self._stop_requested = self._cut_off = None
+        self._last_number = -1
         self._held.clear()
+
+    def _died(self) -> None:
+        """A process has died. What it recorded last may be missing from a log, and is of a moment after its last line."""
+        if not self._durable and self._before is not None:
+            self._torn_until = self._before + BOUND + UNRECORDED
+
+    def _first_open(self, task: _Task, ticks: AnyTicks, told: datetime) -> datetime | None:
+        """The first due instant that is not settled. `told`: what the record takes for it, right if only torn lines differ."""
+        first = ticks.after(task.settled)
+        if first is not None and first < told and first <= self._torn_until:
+            latest = ticks.latest(told - MICROSECOND)
+            if latest is not None and latest <= self._torn_until and ticks.latest(told) == told:
+                return told
+        return first
 
     def _judge_everybody(self, event: e.Event, now: datetime) -> None:
         for task in self._tasks.values():
@@ -1018,7 +1314,11 @@ class Audit:
         running = [run_id for task in self._tasks.values() for run_id in task.runs] if self._open else []
         self._check(not running, p.STOP_WAITS, None, event, f"still open: {', '.join(running[:3])}")
         requested = event.requested_at or self._stop_requested
-        if requested is not None:
+        if requested is None:
+            self._judge_everybody(event, self._active)
+        else:
+            quiet = self._last_started - requested <= UNRECORDED
+            self._check(quiet, p.QUIET_AFTER_STOP, None, event, f"a run was started {_text(self._last_started)}")
             self._judge_everybody(event, min(requested, event.at))
             could = max(requested, self._last_end if self._last_end <= event.at else requested, self._free)
             soon = event.at - could <= BOUND + UNRECORDED
@@ -1031,6 +1331,8 @@ class Audit:
 
     def _clock_stepped(self, event: e.ClockStepped) -> None:
         self._set_by = min(max(self._set_by + timedelta(milliseconds=event.step_ms), -_SPAN), _SPAN)
+        self._steps += 1
+        self._last_started = _LONG_AGO  # nothing follows from it any more
         self._free = self._active = event.at
 
     def _slept(self, event: e.SuspensionDetected | e.StoreRecovered) -> None:
@@ -1062,6 +1364,11 @@ class Audit:
             self._registered -= task.registered
 
     def _initialize_begins(self, event: e.Event) -> None:
+        if self._initializing is not None and isinstance(event, e.SchedulerReinitializationStarted):
+            text = f"the one that began {_text(self._initializing.at)} has not ended"
+            self._violated(p.INIT_ENDS, None, event, text)
+        if self._state == "running" and isinstance(event, e.SchedulerInitializationStarted):
+            self._died()
         self._initializing = event
 
     def _initialize_ends(self, event: e.Event) -> None:

@@ -37,6 +37,8 @@ _TRIED_DAYS: Final = 400
 so many that they reach over more than a year."""
 _WIDEST: Final = timedelta(days=64)
 _LONG_AGO: Final = datetime(1900, 1, 1, tzinfo=UTC)
+_FLOAT_ERROR: Final = 1e-6
+"""Of a second: far more than floats are wrong by, and so little that it hardly ever matters."""
 _SEARCH_SPAN: Final = timedelta(days=9 * 366)
 """More than from one leap day to the next, over a century's end."""
 _FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
@@ -218,20 +220,21 @@ def _reading(zone: tzinfo, moment: datetime) -> tuple[timedelta, bool]:
 
 
 class Chosen:
-    """The chosen times of one task's periods. `exact`: whether floats suffice to know them to the second."""
+    """The chosen times of one task's periods. `exact`: whether floats have sufficed so far to know them to the second."""
 
     def __init__(self, name: str, spread: Any, nominals: Ticks, zone: tzinfo) -> None:
         self._name = name
         self._spread = spread
         self._zone = zone
         self.nominals = nominals
-        window, kind = spread.window, spread.distribution.name
-        self.exact = window is None or kind == "uniform"
+        window = spread.window
+        self.exact = True
         length = timedelta(0) if window is None else timedelta(milliseconds=window.duration_ms) + SECOND
         mode = "after" if window is None else window.mode
         self._early = timedelta(0) if mode == "after" else length
         self._late = timedelta(0) if mode == "before" else length
         whole = timedelta(0) if window is None else timedelta(milliseconds=window.duration_ms)
+        self.reach = self._early + self._late
         self._before = whole * {"after": 0, "around": 1, "before": 2}[mode] / 2
         self._behind = whole - self._before
         self._whole_seconds = not (self._before.microseconds or self._behind.microseconds)
@@ -310,7 +313,11 @@ class Chosen:
                 x = 1 - x if rule.direction == "late" else x
             case _:
                 x = self._normal(u, length, (nominal - start).total_seconds())
-        return max(0, min(length, math.floor(x * (length + 1))))
+        scaled = x * (length + 1)
+        low, high = (max(0, min(length, math.floor(scaled + by))) for by in (-_FLOAT_ERROR, _FLOAT_ERROR))
+        if low != high:
+            self.exact = False  # from now on within a second
+        return max(0, min(length, math.floor(scaled)))
 
     def _normal(self, u: float, length: int, nominal: float) -> float:
         rule, window = self._spread.distribution, self._spread.window

@@ -280,7 +280,7 @@ class Life:
         engine = self.engine
         if engine is None:
             return
-        for _ in range(50):
+        for _ in range(150):  # a failing disk is tried again every few seconds
             if not (engine.degraded or engine._ledger._backlog or engine._ended or engine._notes):
                 break
             await asyncio.sleep(0.1 if self.plan.rough else 0)

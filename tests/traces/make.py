@@ -462,6 +462,238 @@ def endless_stop(trace: Trace) -> None:
     trace[index] = shifted(trace[index], minutes=3)
 
 
+def gone(trace: Trace, start: int) -> dict[str, Any]:
+    """Take a run out of the record, start and end."""
+    run = trace[start]
+    trace[:] = [item for item in trace if item.get("runId") != run["runId"]]
+    return run
+
+
+def option(trace: Trace, name: str, **options: Any) -> None:
+    added = trace[place(trace, "TaskAdded", taskName=name)]
+    added["options"] = {**added.get("options", {}), **options}
+
+
+def retry_forgotten(trace: Trace) -> None:
+    gone(trace, place(trace, "TaskRunStarted", taskName="preempted", trigger="retry"))
+
+
+def overtaken_by_nothing(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", taskName="preempted", trigger="retry")
+    retry = gone(trace, index)
+    trace.insert(index, {"event": "TaskRetryPreempted", "at": retry["at"], "taskName": "preempted", "reason": "none"})
+
+
+def overtaken_unsaid(trace: Trace) -> None:
+    del trace[place(trace, "TaskRetryPreempted")]
+
+
+def dropped_for_another(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", 1, taskName="late")
+    at = trace[index]["at"]
+    trace[:] = [item for item in trace if item.get("taskName") != "late" or item["at"] < at]
+    fields = {"at": at, "taskName": "late", "trigger": "retry", "scheduledTime": "2026-03-01T11:00:00Z"}
+    trace.insert(index, {"event": "TaskAttemptDropped", **fields, "reason": "its deadline has passed"})
+
+
+def replaced_not_failed(trace: Trace) -> None:
+    index = place(trace, "TaskRunFailed", 1, taskName="preempted")
+    fields = {key: trace[index][key] for key in ("at", "taskName", "duration", "runId")}
+    trace[index] = {"event": "TaskRunReplaced", **fields}
+    gone(trace, place(trace, "TaskRunStarted", taskName="preempted", trigger="retry"))
+
+
+def cut_off_not_failed(trace: Trace) -> None:
+    option(trace, "preempted", interrupted="abandon")
+    index = place(trace, "TaskRunFailed", 1, taskName="preempted")
+    fields = {key: trace[index][key] for key in ("at", "taskName", "runId")}
+    trace[index] = {"event": "TaskRunInterrupted", **fields, "reason": "stopped"}
+    gone(trace, place(trace, "TaskRunStarted", taskName="preempted", trigger="retry"))
+
+
+def start_while_stopping(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", -1, taskName="often")
+    trace.insert(index, {"event": "SchedulerStopRequested", "at": later(trace[index]["at"], seconds=-10)})
+
+
+def start_while_stopping_untold(trace: Trace) -> None:
+    del trace[place(trace, "SchedulerStopRequested")]
+    at = trace[place(trace, "TaskRunStarted", -1, taskName="often")]["at"]
+    trace[place(trace, "SchedulerStopped")] |= {"at": later(at, seconds=20), "requestedAt": later(at, seconds=-10)}
+
+
+def never_declared(trace: Trace) -> None:
+    died = place(trace, "InstanceStarted", 1)
+    trace[:] = [item for index, item in enumerate(trace) if index < died or item.get("taskName") != "poison"][:-4]
+
+
+def held_back_for_ever(trace: Trace) -> None:
+    held = place(trace, "TaskQuarantined")
+    trace[:] = [item for index, item in enumerate(trace) if index < held or item.get("taskName") != "poison"]
+
+
+def held_back_again(trace: Trace) -> None:
+    held = place(trace, "TaskQuarantined")
+    again = {**trace[held], "at": trace[held]["until"], "until": later(trace[held]["until"], minutes=5)}
+    index = next(index for index, item in enumerate(trace) if item["at"] > again["at"])
+    trace.insert(index, again)
+
+
+def interrupted_by_nothing(trace: Trace) -> None:
+    copy_of_start(trace, place(trace, "TaskRunStarted", 3, taskName="often"), trigger="interrupted")
+    index = place(trace, "TaskRunStarted", trigger="interrupted")
+    fields = {"at": trace[index]["at"], "taskName": "often", "lastExecutionTime": None, "schedulerIdentifier": "6b"}
+    trace.insert(index, {"event": "TaskOrphaned", **fields, "reason": "interrupted"})
+
+
+def resumed_from_nothing(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", 2, taskName="slow")
+    at = later(gone(trace, index)["at"], seconds=1)
+    trace.insert(index, {"event": "TaskResumed", "at": at, "taskName": "slow", "by": "command"})
+
+
+def suspension_untold(trace: Trace) -> None:
+    resumed = trace[place(trace, "TaskResumed")]
+    del resumed["firstPassed"], resumed["lastPassed"], resumed["count"]
+
+
+def resumed_too_far(trace: Trace) -> None:
+    option(trace, "quiet", deadlineMs=600_000)
+    for item in trace:
+        if item["event"] == "TaskOverridden" and item["taskName"] == "quiet":
+            for state in (item["oldState"], item["newState"]):
+                state["options"] = {**state.get("options", {}), "deadlineMs": 600_000}
+
+
+def suspended_by_no_file(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", 2, taskName="slow")
+    fields = {"at": later(trace[index]["at"], seconds=-1), "taskName": "slow", "by": "file"}
+    trace.insert(index, {"event": "TaskSuspended", **fields})
+
+
+def stood_for_by_nothing(trace: Trace) -> None:
+    for index, item in enumerate(trace):
+        if item["event"] == "TaskRunStarted" and item["taskName"] == "often" and item["trigger"] == "due":
+            due = item["scheduledTime"]
+            fields = {"at": item["at"], "taskName": "often", "firstMissed": due, "lastMissed": due, "count": 1}
+            trace[index] = {"event": "TaskMissed", **fields, "reason": "none", "runId": item["runId"] + "9"}
+    trace[:] = [item for item in trace if item["event"] != "TaskRunCompleted" or item["taskName"] != "often"]
+
+
+def run_id_again(trace: Trace) -> None:
+    first, second = (trace[place(trace, "TaskRunStarted", nth, taskName="often")]["runId"] for nth in (0, 1))
+    for item in trace:
+        if item.get("runId") == second:
+            item["runId"] = first
+
+
+def ended_before_it_began(trace: Trace) -> None:
+    index = place(trace, "TaskRunCompleted", 3, taskName="often")
+    trace[index] = shifted(trace[index], hours=-5)
+
+
+def written_down_late(trace: Trace) -> None:
+    start = trace[place(trace, "TaskRunStarted", 4, taskName="often")]
+    start["at"] = later(start["at"], seconds=7)
+
+
+def by_hand_after_removal(trace: Trace) -> None:
+    index = place(trace, "TaskOrphaned", taskName="gone")
+    start_after_removal(trace)
+    by_hand = next(item for item in trace[index:] if item["event"] == "TaskRunStarted" and item["taskName"] == "gone")
+    by_hand["trigger"] = "manual"
+
+
+def by_hand_for_a_minute(trace: Trace) -> None:
+    trace[place(trace, "TaskRunStarted", trigger="manual")]["scheduledTime"] = "2026-10-25T00:00:00Z"
+
+
+def caught_up_on(trace: Trace) -> None:
+    option(trace, "hourly", catchUp="never")
+
+
+def boot_without_cause(trace: Trace) -> None:
+    trace[place(trace, "TaskRunStarted", 3, taskName="often")]["trigger"] = "boot"
+
+
+def on_a_sick_disk(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", 3, taskName="often")
+    trace.insert(index, {"event": "StoreDegraded", "at": trace[index]["at"], "error": "no space left"})
+
+
+def owed_invented(trace: Trace) -> None:
+    option(trace, "slow", catchUp="never")
+    edit = trace[place(trace, "TaskOverridden", taskName="slow")]
+    for state in (edit["oldState"], edit["newState"]):
+        state["options"] = {**state.get("options", {}), "catchUp": "never"}
+    edit["owedAt"] = trace[place(trace, "TaskRunStarted", trigger="owed")]["scheduledTime"] = "2026-03-01T11:17:00Z"
+
+
+def owed_forgotten(trace: Trace) -> None:
+    gone(trace, place(trace, "TaskRunStarted", trigger="owed"))
+
+
+def another_was_registered(trace: Trace) -> None:
+    trace[place(trace, "TaskOverridden", taskName="slow")]["oldState"] |= {"cronExpression": "5 5 * * *"}
+
+
+def lost_untold(trace: Trace) -> None:
+    trace[:] = [item for item in trace if item["event"] != "TaskUnschedulable"]
+
+
+def lost_twice(trace: Trace) -> None:
+    index = place(trace, "TaskUnschedulable")
+    trace.insert(index + 1, dict(trace[index]))
+
+
+def lost_without_windows(trace: Trace) -> None:
+    lost = trace[place(trace, "TaskUnschedulable")]
+    lost["firstPeriod"] = lost["lastPeriod"] = later(lost["firstPeriod"], minutes=7)
+
+
+def another_second_of_a_bell(trace: Trace) -> None:
+    start = trace[place(trace, "TaskRunStarted", 1, taskName="bell")]
+    start["scheduledTime"] = later(start["scheduledTime"], seconds=-1)
+
+
+def handled_by_nobody(trace: Trace) -> None:
+    edit = place(trace, "TaskOverridden", taskName="after")
+    index = next(
+        index
+        for index, item in enumerate(trace)
+        if index > edit and item["event"] == "TaskRunStarted" and item["taskName"] == "after"
+    )
+    run = gone(trace, index)
+    trace[edit]["handled"] = [*trace[edit].get("handled", []), run["nominalTime"]]
+    fields = {key: run[key] for key in ("at", "taskName", "scheduledTime", "nominalTime")}
+    trace.insert(index, {"event": "TaskSkipped", **fields, "reason": "handled"})
+
+
+def skipped_for_another(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", 4, taskName="around")
+    nominal = trace[place(trace, "TaskRunStarted", 3, taskName="around")]["nominalTime"]
+    run = gone(trace, index)
+    fields = {key: run[key] for key in ("at", "taskName", "scheduledTime")}
+    trace.insert(index, {"event": "TaskSkipped", **fields, "nominalTime": nominal, "reason": "handled"})
+
+
+def settled_until_then(trace: Trace) -> None:
+    trace[place(trace, "TaskBaseReset")]["settledUntil"] = "2020-01-01T00:00:00Z"
+
+
+def initialize_forgotten(trace: Trace) -> None:
+    del trace[place(trace, "SchedulerReinitializationCompleted")]
+
+
+def initialize_never_ends(trace: Trace) -> None:
+    del trace[place(trace, "SchedulerInitializationCompleted")]
+
+
+def stop_never_ends(trace: Trace) -> None:
+    at = later(trace.pop(place(trace, "SchedulerStopped"))["at"], hours=5)
+    trace.append({"event": "DaemonStopped", "at": at, "reason": "signal"})
+
+
 LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "start-owed.not-due": ("ordinary", start_never_due),
     "start-owed.unknown-task": ("ordinary", start_of_nobody),
@@ -506,6 +738,44 @@ LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "interrupted-restarted": ("deaths", not_restarted),
     "initialize-ends": ("ordinary", endless_initialize),
     "stop-ends": ("ordinary", endless_stop),
+    "retry-rule.overtaken": ("failures", overtaken_unsaid),
+    "retry-rule.forgotten": ("failures", retry_forgotten),
+    "retry-rule.replaced": ("failures", replaced_not_failed),
+    "owed-started.overtaken-by-nothing": ("failures", overtaken_by_nothing),
+    "owed-started.edit": ("edits", owed_forgotten),
+    "unstarted-only-for-cause.dropped": ("failures", dropped_for_another),
+    "unstarted-only-for-cause.handled": ("windows", handled_by_nobody),
+    "quiet-after-stop.cut-off": ("failures", cut_off_not_failed),
+    "quiet-after-stop.stopping": ("ordinary", start_while_stopping),
+    "quiet-after-stop.requested": ("ordinary", start_while_stopping_untold),
+    "quiet-after-crash.undeclared": ("deaths", never_declared),
+    "quiet-after-crash.nothing-ran": ("ordinary", interrupted_by_nothing),
+    "quarantine.untold": ("deaths", held_back_for_ever),
+    "quarantine.again": ("deaths", held_back_again),
+    "suspension-holds.nothing": ("edits", resumed_from_nothing),
+    "suspension-holds.file": ("edits", suspended_by_no_file),
+    "every-minute-accounted.suspension": ("edits", suspension_untold),
+    "every-minute-accounted.open": ("edits", resumed_too_far),
+    "every-minute-accounted.standing": ("ordinary", stood_for_by_nothing),
+    "every-minute-accounted.lost": ("windows", lost_untold),
+    "every-minute-accounted.lost-twice": ("windows", lost_twice),
+    "every-minute-accounted.no-period": ("windows", lost_without_windows),
+    "ends-follow-starts.run-id": ("ordinary", run_id_again),
+    "ends-follow-starts.before": ("ordinary", ended_before_it_began),
+    "start-owed.written-late": ("ordinary", written_down_late),
+    "start-owed.by-hand-unregistered": ("edits", by_hand_after_removal),
+    "start-owed.by-hand-for-minute": ("ordinary", by_hand_for_a_minute),
+    "start-owed.caught-up": ("clocks", caught_up_on),
+    "start-owed.boot": ("ordinary", boot_without_cause),
+    "start-owed.sick-disk": ("ordinary", on_a_sick_disk),
+    "start-owed.edit": ("edits", owed_invented),
+    "invalid-never-registered.edit": ("edits", another_was_registered),
+    "chosen-time.bell": ("windows", another_second_of_a_bell),
+    "chosen-time.skipped": ("windows", skipped_for_another),
+    "settled-only-forwards.until": ("clocks", settled_until_then),
+    "initialize-ends.forgotten": ("edits", initialize_forgotten),
+    "initialize-ends.never": ("ordinary", initialize_never_ends),
+    "stop-ends.never": ("ordinary", stop_never_ends),
 }
 
 
