@@ -58,6 +58,10 @@ _TOLD: Final = 1_000
 """Violations that are kept with their events; all are counted."""
 
 
+_AT_EVERY_START: Final = frozenset((p.QUIET_AFTER_STOP, p.QUIET_AFTER_CRASH, p.NO_OVERLAP))
+_AT_EVERY_START_BY_RULE: Final = frozenset((p.START_OWED, p.SUSPENSION))
+
+
 class Violation(NamedTuple):
     """A promise that was broken: whose, when, how, and the events that show it."""
 
@@ -224,6 +228,7 @@ class Audit:
         self._tasks: dict[str, _Task] = {}
         self._registered = 0
         self._occasions: Counter[Guarantee] = Counter()
+        self._starts = self._starts_by_rule = 0  # each an occasion for several promises
         self._broken: Counter[Guarantee] = Counter()
         self._violations: list[Violation] = []
         self._notes: dict[str, None] = {}
@@ -254,16 +259,14 @@ class Audit:
     # -- reading ---------------------------------------------------------------------------------------------------------
 
     def see(self, item: Book | e.Event) -> None:
-        """Take the next item of the record in: an event, or the state where the record begins or events are missing."""
+        """Take the next item of the record in: an event, or the state where the record begins or events are missing.
+
+        Events are such as a decoder gives them: one that says what cannot be does not get here.
+        """
         if isinstance(item, Book):
             self._begin(item)
             return
         self._events += 1
-        if impossible(item) is not None:
-            self._notes[
-                "an event has a time outside the supported years, or an impossible number; it is not judged"
-            ] = None
-            return
         self._before, self._last = self._last, item.at
         if self._first is None:
             self._first = self._free = self._active = item.at
@@ -322,7 +325,12 @@ class Audit:
         verdicts = []
         for guarantee in GUARANTEES:
             broken, still = self._broken[guarantee] + late[guarantee], opened[guarantee]
-            occasions = max(self._occasions[guarantee] + late[guarantee], broken)
+            occasions = self._occasions[guarantee] + late[guarantee]
+            if guarantee in _AT_EVERY_START:
+                occasions += self._starts
+            elif guarantee in _AT_EVERY_START_BY_RULE:
+                occasions += self._starts_by_rule
+            occasions = max(occasions, broken)
             verdict: Literal["kept", "violated", "inconclusive", "no occasion"] = "kept" if occasions else "no occasion"
             if broken:
                 verdict = "violated"
@@ -443,24 +451,23 @@ class Audit:
         task = self._known(event)
         if task is None:
             return
-        occasions = self._occasions
-        occasions[p.QUIET_AFTER_STOP] += 1
+        self._starts += 1
         if self._state == "stopped":
             self._violated(p.QUIET_AFTER_STOP, task, event, "started after the scheduler had stopped")
         elif self._stop_requested is not None and now > self._stop_requested:
             self._violated(p.QUIET_AFTER_STOP, task, event, "started after a stop had been asked for")
         elif self._cut_off is not None and now > self._cut_off:
             self._violated(p.QUIET_AFTER_STOP, task, event, "started after runs had been cut off by a stop")
-        occasions[p.QUIET_AFTER_CRASH] += 1
-        if run_id.rpartition("-")[0] != self._instance:
+        instance, _, number = run_id.rpartition("-")
+        if instance != self._instance:
             self._violated(p.QUIET_AFTER_CRASH, task, event, "started by another instance than the one that is alive")
         if task.runs and self._of_the_dead(task):
             self._violated(p.QUIET_AFTER_CRASH, task, event, "started, and nothing says what became of a run before")
-        number = run_id.rpartition("-")[2]
-        if not number.isdecimal() or int(number) <= self._last_number:
+        counted = int(number) if number.isdecimal() else 0
+        if counted <= self._last_number:
             self._violated(p.ENDS_FOLLOW_STARTS, task, event, f"{run_id} is not a new run")
         else:
-            self._last_number = int(number)
+            self._last_number = counted
         if event.at != now:
             self._violated(p.START_OWED, task, event, f"started {_text(now)}, and written down for another time")
         if not task.registered:
@@ -469,7 +476,6 @@ class Audit:
             self._violated(p.START_OWED, task, event, "started by hand, and said to be for a due minute")
         if self._degraded:
             self._violated(p.START_OWED, task, event, "started while nothing could be made durable")
-        occasions[p.NO_OVERLAP] += 1
         if task.runs and (manual or task.config.options.concurrency != "allow"):
             others = ", ".join(islice(task.runs, 3))
             self._violated(p.NO_OVERLAP, task, event, f"started while {others} was still running")
@@ -487,8 +493,7 @@ class Audit:
     def _started_by_rule(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
         occasions, options = self._occasions, task.config.options
         trigger, scheduled = event.trigger, event.scheduled_time
-        occasions[p.START_OWED] += 1
-        occasions[p.SUSPENSION] += 1
+        self._starts_by_rule += 1
         if task.asleep:
             self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
         if task.quarantine is not None:
@@ -1176,6 +1181,7 @@ class Audit:
             self._violated(p.QUIET_AFTER_CRASH, task, event, "nothing of it ran when an instance died")
         elif not self._durable and not task.runs:
             newest = True  # an end that is in the log was lost with the process
+            task.retry = None
             if task.period is not None and task.period in task.succeeded:
                 task.succeeded.remove(task.period)
         if (newest and task.config.options.interrupted == "restart") or task.interrupted is not None:
