@@ -807,7 +807,8 @@ class Audit:
 
     def _closed(self, task: _Task, number: int, at: datetime) -> None:
         if self._bound is not None and self._open >= self._bound:
-            self._free = self._was_full = at
+            self._was_full = at
+            self._free = max(self._free, at)  # what a sick disk held back is written down late
         self._open -= number
         if not task.runs or task.config.options.concurrency != "allow":
             task.free = at
