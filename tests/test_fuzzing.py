@@ -68,6 +68,8 @@ from tests.living import ROOT
 from tests.support import Job, searching, simulated
 from tests.test_journal_format import at_once, parse_segment
 
+pytestmark = pytest.mark.proof
+
 FILE: Final = "/state/0000000001.journal"
 HANG_SECONDS: Final = 240
 """Only so that a broken test ends."""
