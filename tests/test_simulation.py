@@ -20,7 +20,7 @@ from cronpoll.runtime.survivors import Survivors
 from tests.simulation.explore import explore, judged, told
 from tests.simulation.plan import Behaviour, Plan, Step, TaskPlan, plan_of
 
-LIVES = 2_000 if os.environ.get("CRONPOLL_LONG") else 40
+LIVES = 2_000 if os.environ.get("CRONPOLL_LONG") else 20
 
 
 @pytest.mark.parametrize("rough", [False, True], ids=["predictable", "rough"])
