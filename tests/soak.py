@@ -528,9 +528,9 @@ def _one_execution_each(soak: Soak, record: list[e.Event]) -> None:
     nominals: Counter[tuple[str, datetime]] = Counter()
     for event in record:
         if isinstance(event, e.TaskRunStarted):
-            triggers[event.task_name, event.scheduled_time].append(event.trigger)
-            if event.nominal_time is not None and event.trigger == "due":
-                nominals[event.task_name, event.nominal_time] += 1
+            triggers[event.task_name, event.due_at].append(event.trigger)
+            if event.period is not None and event.trigger == "due":
+                nominals[event.task_name, event.period] += 1
     for (name, period), each in triggers.items():
         assert each[0] in ("due", "boot"), (name, period, each)
         assert set(each[1:]) <= {"retry", "interrupted"}, (name, period, each)
@@ -547,15 +547,15 @@ def _every_minute_is_accounted_for(soak: Soak, record: list[e.Event]) -> None:
         events = [event for event in record if getattr(event, "task_name", None) == name]
         (added,) = [event for event in events if isinstance(event, e.TaskAdded)]
         starts = [event for event in events if isinstance(event, e.TaskRunStarted)]
-        settled = Counter(event.scheduled_time for event in starts if event.trigger in ("due", "boot"))
-        settled.update(event.scheduled_time for event in events if isinstance(event, e.TaskSkipped))
+        settled = Counter(event.due_at for event in starts if event.trigger in ("due", "boot"))
+        settled.update(event.due_at for event in events if isinstance(event, e.TaskSkipped))
         for event in events:
             if isinstance(event, e.TaskMissed):
                 minute = event.first_missed
                 while minute <= event.last_missed:
                     settled[minute] += due(task, minute)
                     minute += MINUTE
-        minute, until = added.at.replace(second=0, microsecond=0), max(*settled, starts[-1].actual_time)
+        minute, until = added.at.replace(second=0, microsecond=0), max(*settled, starts[-1].started_at)
         assert until <= record[-1].at, f"{name}: {until} had not come yet"
         while minute <= until:
             assert settled.pop(minute, 0) == due(task, minute), f"{name}: {minute:%d %H:%M}"

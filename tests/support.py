@@ -71,7 +71,7 @@ def story(world: World, *kinds: str, day: bool = False) -> list[str]:
         at = event.at.strftime("%d %H:%M:%S" if day else "%H:%M:%S")
         line = f"{at} {_SHORT.get(kind, kind)} {getattr(event, 'task_name', '')}".rstrip()
         if kind == "TaskRunStarted":
-            line += f" {event.trigger} {event.scheduled_time:%H:%M}"
+            line += f" {event.trigger} {event.due_at:%H:%M}"
         lines.append(line)
     return lines
 

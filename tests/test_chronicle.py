@@ -15,7 +15,7 @@ import pytest
 
 from cronpoll import Journal, Registration
 from cronpoll.core import chronicle
-from cronpoll.core.chronicle import Attempt, Note, entries, why
+from cronpoll.core.chronicle import Attempt, Note, history, why
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.model import Book, TaskConfig
 from cronpoll.core.zones import zone_of
@@ -59,7 +59,7 @@ async def test_the_history_of_a_task_tells_each_run_with_its_outcome_and_what_el
     await world.boot([("t", "0 * * * *", job, minutes(5))])
     await world.passes(minutes=1)
     await world.stop()
-    found = entries(record_of(world, tmp_path), "t")
+    found = history(record_of(world, tmp_path), "t")
     assert [
         (entry.trigger, entry.outcome, entry.error) if isinstance(entry, Attempt) else entry.event for entry in found
     ] == [
@@ -85,7 +85,7 @@ async def test_history_goes_on_over_segments_without_a_gap_or_a_repetition(tmp_p
     record = record_of(world, tmp_path)
     assert len(os.listdir(tmp_path)) > 3
     assert sum(isinstance(item, Book) for item in record) == 1
-    starts = [item.actual_time for item in record if type(item).__name__ == "TaskRunStarted"]
+    starts = [item.started_at for item in record if type(item).__name__ == "TaskRunStarted"]
     assert starts == [instant("2026-03-02T12:00:00Z") + timedelta(minutes=n) for n in range(121)]
     # Where a segment is gone, the state of the next one takes its place.
     os.unlink(tmp_path / sorted(os.listdir(tmp_path))[1])
@@ -256,7 +256,7 @@ def test_every_due_minute_of_a_lively_month_is_answered_and_the_answers_agree_wi
     verdicts: Counter[str] = Counter()
     for name in "abc":
         started = {
-            event.scheduled_time
+            event.due_at
             for event in log
             if type(event).__name__ == "TaskRunStarted" and event.task_name == name and event.trigger != "manual"
         }

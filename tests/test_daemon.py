@@ -118,7 +118,7 @@ def test_it_starts_runs_and_stops_in_order_when_asked(daemon: Living, number: in
     assert daemon.process.stdout.read() == ""
 
 
-def test_a_stop_while_the_file_is_still_examined_ends_it_at_once(daemon: Living) -> None:
+def test_a_stop_while_the_file_is_still_checked_ends_it_at_once(daemon: Living) -> None:
     daemon.module("slow", "import pathlib, time\npathlib.Path(__file__).with_name('there').touch()\ntime.sleep(15)\n")
     daemon.write(registry(task(callback="slow:f")))
     daemon.start()
@@ -455,7 +455,7 @@ def test_a_wrong_file_at_start_ends_it_with_every_problem(daemon: Living) -> Non
     assert not daemon.state.exists()
 
 
-def test_a_file_that_cannot_be_examined_at_the_moment_is_not_called_wrong(daemon: Living) -> None:
+def test_a_file_that_cannot_be_checked_at_the_moment_is_not_called_wrong(daemon: Living) -> None:
     """Exit code 78 would keep the init system from starting it again, when that is all it takes."""
     lost = "import os, sys\nif 'cronpoll.config.importer' in sys.orig_argv:\n    os._exit(1)\n"
     daemon.module("sitecustomize", lost)
@@ -463,7 +463,7 @@ def test_a_file_that_cannot_be_examined_at_the_moment_is_not_called_wrong(daemon
     daemon.write(registry(task(callback="jobs:nothing")))
     assert daemon.start(env={"PYTHONPATH": f"{daemon.directory}:{ROOT}"}).ended() == 1
     (rejected,) = daemon.events("ConfigRejected")
-    assert rejected["reason"].startswith("cannot be examined at the moment")
+    assert rejected["reason"].startswith("cannot be checked at the moment")
 
 
 def test_no_file_at_start_ends_it(daemon: Living) -> None:

@@ -52,11 +52,11 @@ def test_each_example_is_simulated_for_nine_days(file: Path) -> None:
     run(lambda: through(registry, UTC, start, start + timedelta(days=9), [], recorder))
     starts = recorder.named("TaskRunStarted")
     assert {event.task_name for event in starts} == {task.name for task in registry.tasks if not task.suspend}
-    served = [(event.task_name, event.nominal_time or event.scheduled_time) for event in starts]
+    served = [(event.task_name, event.period or event.due_at) for event in starts]
     assert len(served) == len(set(served))
     for task in registry.tasks:
         window = None if task.spread is None else task.spread.window
         for event in starts:
             if event.task_name == task.name and window is not None:
-                first, last = window.around(int(event.nominal_time.timestamp()))
-                assert first <= event.actual_time.timestamp() <= last
+                first, last = window.around(int(event.period.timestamp()))
+                assert first <= event.started_at.timestamp() <= last

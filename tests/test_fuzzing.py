@@ -973,7 +973,7 @@ def _starts(number: int, concurrency: Any = "allow") -> list[e.Event]:
     ]
     for minute in range(number):
         at = NOW + timedelta(minutes=minute)
-        record.append(e.TaskRunStarted(at, "a", at, at, f"i-{minute}", "due", nominal_time=at.replace(second=0)))
+        record.append(e.TaskRunStarted(at, "a", at, at, f"i-{minute}", "due", period=at.replace(second=0)))
     return record
 
 

@@ -211,7 +211,7 @@ def test_what_was_interrupted_waits_for_the_end_of_a_quarantine_over_another_dea
 
     events = trace_of(life)
     (held,) = [event for event in events if isinstance(event, e.TaskQuarantined)]
-    starts = [event.actual_time for event in events if isinstance(event, e.TaskRunStarted)]
+    starts = [event.started_at for event in events if isinstance(event, e.TaskRunStarted)]
     assert starts[-1] >= held.until
     assert judged(events).violations == []
 

@@ -47,7 +47,7 @@ from cronpoll.config.crontab import (
 from cronpoll.config.registry import Registry
 from cronpoll.config.spreads import constraints
 from cronpoll.core.cron import Schedule, parse
-from cronpoll.core.periods import Constraints, Spread, Window, decide
+from cronpoll.core.periods import Constraints, Spread, Window, choose
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
 
@@ -791,8 +791,8 @@ def test_a_random_delay_is_a_window_for_the_lines_below() -> None:
     spread = registry.tasks[1].spread
     assert spread == Spread(window=Window("after", 2_700_000))
     nominal = datetime(2026, 7, 2, 3, tzinfo=UTC)
-    decisions = [decide("b", spread, UTC, nominal + timedelta(days=day)) for day in range(50)]
-    delays = [decision.chosen - decision.nominal for decision in decisions if decision.chosen]
+    decisions = [choose("b", spread, UTC, nominal + timedelta(days=day)) for day in range(50)]
+    delays = [choice.chosen_at - choice.period for choice in decisions if choice.chosen_at]
     assert len(delays) == 50
     assert (
         timedelta(0)

@@ -1670,8 +1670,8 @@ async def test_what_guards_against_a_second_start_outlives_any_number_of_compact
     assert numbers(world.disk)[0] > 30
     await world.crash()
     kept = opened(world.disk.fork()).book.tasks
-    assert kept["once"].base == kept["once"].last_start == NOW
-    assert kept["unregistered"].base == kept["unregistered"].last_start == NOW
+    assert kept["once"].settled_until == kept["once"].started_at == NOW
+    assert kept["unregistered"].settled_until == kept["unregistered"].started_at == NOW
     assert not kept["unregistered"].registered
     # The clock is set back to the minute of its start: it was served.
     world.clock.step(timedelta(hours=-4))

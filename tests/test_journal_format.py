@@ -388,7 +388,7 @@ def test_a_snapshot_on_paper():
         OLD,
         NOW,
         LATER,
-        last_start=NOW,
+        started_at=NOW,
         attempt=2,
         runs=(OpenRun("cd34-1", NOW), OpenRun("cd34-2", LATER, manual=True, detached=True)),
     )
@@ -518,14 +518,14 @@ def test_a_segment_made_by_hand_is_read():
     assert list(book.tasks) == ["t"]
     task = book.tasks["t"]
     assert (task.config, task.registered_at, task.registered) == (OLD, NOW, True)
-    assert task.base == task.last_start == task.last_end == task.last_success_at == task.period == LATER
+    assert task.settled_until == task.started_at == task.ended_at == task.last_success_at == task.due_at == LATER
     assert (task.runs, task.newest_run, task.attempt) == ((), "1-1", 1)
     assert disk.content(FILE) == data
 
 
 def test_events_of_a_history_frame_are_kept_and_not_folded():
     started = e.TaskRunStarted(NOW, "t", NOW, NOW, "cd34-1", "due")
-    state = TaskState("t", OLD, NOW, NOW, last_start=NOW, runs=(OpenRun("cd34-1", NOW),), newest_run="cd34-1")
+    state = TaskState("t", OLD, NOW, NOW, started_at=NOW, runs=(OpenRun("cd34-1", NOW),), newest_run="cd34-1")
     book = Book("ab12", tasks={"t": state})
     disk = on_disk(
         codec.encode_frame("S", 1, codec.encode_snapshot(book, NOW)),
@@ -817,7 +817,7 @@ def test_a_record_that_cannot_be_one_is_set_aside_its_task_is_new_and_the_others
     book, findings = opened(disk)
     assert findings == [e.TaskRecordSetAside(NOW, case.task_name, case.message, case.error.__name__, FILE, offset)]
     assert set(book.tasks) == {"t", "u", "v"} - {case.task_name}
-    assert book.tasks["u"].base == book.tasks["v"].base == LATER
+    assert book.tasks["u"].settled_until == book.tasks["v"].settled_until == LATER
     assert disk.content(FILE) == before
     (aside,) = [path for path in disk.paths() if path.startswith("/state/aside/")]
     assert disk.content(aside) == case.line
@@ -951,7 +951,7 @@ def test_content_that_no_decoder_or_fold_can_take_is_set_aside_like_any_other(li
     assert [(type(found), found.offset) for found in findings] == [(e.TaskRecordSetAside, offset)]
     assert issubclass(getattr(codec, findings[0].error_type), TaskTryDeserializeError)
     assert {"u", "v"} <= set(book.tasks)
-    assert book.tasks["u"].base == book.tasks["v"].base == LATER
+    assert book.tasks["u"].settled_until == book.tasks["v"].settled_until == LATER
 
 
 @pytest.mark.parametrize("created", [b"9999-99-99T99:99:99Z", b"--------------------", b"2026-01-01T00:00:00.000"])

@@ -14,7 +14,7 @@ import cronpoll
 from cronpoll.cli.main import main
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import read
-from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window, decide
+from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window, choose
 from tests.living import Living, faketime_there
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -147,7 +147,7 @@ KRON = HEAD + WINDOW + 'seed = { salt = "x" }\navoid = { between = ["00:30-01:00
 
 
 def chosen(day: int) -> datetime:
-    found = decide("backup", RULE, UTC, datetime(2026, 3, day, tzinfo=UTC)).chosen
+    found = choose("backup", RULE, UTC, datetime(2026, 3, day, tzinfo=UTC)).chosen_at
     assert found is not None
     return found
 
@@ -169,15 +169,15 @@ def test_next_shows_chosen_and_nominal_times(tmp_path: Path) -> None:
 def test_a_decision_is_explained_step_by_step(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text(KRON)
     for day in range(2, 30):
-        decision = decide("backup", RULE, UTC, datetime(2026, 3, day, tzinfo=UTC))
+        choice = choose("backup", RULE, UTC, datetime(2026, 3, day, tzinfo=UTC))
         arguments = ["explain", "backup", "--at", f"2026-03-{day:02}", "--file", str(tmp_path / "t.toml")]
         answer = json.loads(invoke(*arguments, "--json"))
-        assert answer["seedHash"] == decision.seed_hash
-        assert answer["seedMaterial"] == {"identity": "backup", "periodKey": decision.period_id, "salt": "x"}
-        assert len(answer["draws"]) == decision.draws
-        assert [draw["refused"] for draw in answer["draws"]] == [*["avoid.between holds"] * (decision.draws - 1), None]
-        assert datetime.fromisoformat(answer["chosen"]) == decision.chosen
-        assert f"chosen      {decision.chosen:%a %Y-%m-%d %H:%M:%S}+00:00" in invoke(*arguments)
+        assert answer["seedHash"] == choice.seed_hash
+        assert answer["seedMaterial"] == {"identity": "backup", "periodKey": choice.period_id, "salt": "x"}
+        assert len(answer["draws"]) == choice.draws
+        assert [draw["refused"] for draw in answer["draws"]] == [*["avoid.between holds"] * (choice.draws - 1), None]
+        assert datetime.fromisoformat(answer["chosenAt"]) == choice.chosen_at
+        assert f"chosen      {choice.chosen_at:%a %Y-%m-%d %H:%M:%S}+00:00" in invoke(*arguments)
     assert "is not a nominal minute" in invoke(
         "explain", "backup", "--at", "2026-03-02T00:01", "--file", str(tmp_path / "t.toml"), code=1
     )
@@ -209,21 +209,21 @@ def test_the_daemon_the_library_and_the_commands_make_the_same_decision(tmp_path
         explained = daemon.command(
             "explain", "backup", "--at", "2026-03-02", "--state-dir", str(daemon.state), "--json"
         )
-        assert json.loads(explained.stdout)["chosen"] == started["scheduledTime"]
+        assert json.loads(explained.stdout)["chosenAt"] == started["scheduledTime"]
         for moment in ("2026-03-02T00:00", f"{chosen(2):%Y-%m-%dT%H:%M}"):
             told = daemon.command("why", "backup", moment, "--state-dir", str(daemon.state))
             assert told.returncode == 0, told.stdout
             assert "succeeded" in told.stdout
         past = daemon.command("history", "backup", "--state-dir", str(daemon.state), "--json")
         (run,) = [entry for entry in json.loads(past.stdout) if entry["kind"] == "run"]
-        assert run["nominalAt"] == "2026-03-02T00:00:00Z"
+        assert run["period"] == "2026-03-02T00:00:00Z"
         shown = daemon.command("status", "--state-dir", str(daemon.state), "--json")
         (task,) = json.loads(shown.stdout)["tasks"]
         present = datetime.fromisoformat(json.loads(shown.stdout)["at"])
-        expected = decide(
+        expected = choose(
             "backup", RULE, UTC, datetime.fromisoformat(task["nextRun"]).replace(hour=0, minute=0, second=0)
         )
-        assert expected.chosen == datetime.fromisoformat(task["nextRun"]) > present
+        assert expected.chosen_at == datetime.fromisoformat(task["nextRun"]) > present
 
 
 def test_the_library_takes_the_same_values() -> None:

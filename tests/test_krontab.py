@@ -23,7 +23,7 @@ from cronpoll.config.krontab import Translation, length, translate
 from cronpoll.config.registry import Registry
 from cronpoll.config.values import duration
 from cronpoll.core.cron import Schedule, parse
-from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window, decide
+from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window, choose
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
 
@@ -312,8 +312,8 @@ def test_an_imported_task_makes_the_decisions_of_kron(text: str, zone: str, spre
     schedule = PeriodSchedule(task.name, task.spread, nominals)
     walls = [datetime(2026, 3, day, hour, 30, tzinfo=ZoneInfo(zone)) for day in range(2, 32) for hour in (7, 19)]
     decisions = list(itertools.islice(schedule.from_nominal(walls[0].astimezone(UTC)), len(walls)))
-    assert decisions == [decide("msgs/b", spread, ZoneInfo(zone), wall.astimezone(UTC)) for wall in walls]
-    assert len({decision.chosen for decision in decisions if decision.chosen}) > 10
+    assert decisions == [choose("msgs/b", spread, ZoneInfo(zone), wall.astimezone(UTC)) for wall in walls]
+    assert len({choice.chosen_at for choice in decisions if choice.chosen_at}) > 10
 
 
 def test_the_decision_that_kron_publishes() -> None:
@@ -328,7 +328,7 @@ def test_the_decision_that_kron_publishes() -> None:
     u = ((state ^ state >> 31) >> 11) / 2**53
     nominal = datetime(2026, 3, 2, tzinfo=UTC)
     assert task.spread is not None
-    assert decide(task.name, task.spread, UTC, nominal).chosen == nominal + timedelta(seconds=int(u * 10_801))
+    assert choose(task.name, task.spread, UTC, nominal).chosen_at == nominal + timedelta(seconds=int(u * 10_801))
 
 
 # -- what is reported --------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ async def test_a_task_registered_across_a_minute_boundary_gets_its_boot_start() 
     disk.delay = timedelta(milliseconds=50)
     await asyncio.gather(first, second)
     await world.passes(minutes=1)
-    assert world.starts("c", "scheduled_time") == [at("12:00:00")]
+    assert world.starts("c", "due_at") == [at("12:00:00")]
     await scheduler.stop()
 
 
@@ -116,7 +116,7 @@ async def test_a_small_step_back_does_not_lose_who_waits_for_a_slot() -> None:
     await world.until(at("12:00:00.500"))
     world.clock.step(-timedelta(seconds=3))
     await world.passes(minutes=1)
-    assert (len(world.starts("a")), world.starts("b", "scheduled_time")) == (1, [at("12:00:00")])
+    assert (len(world.starts("a")), world.starts("b", "due_at")) == (1, [at("12:00:00")])
 
 
 # -- what an edit must not lose --------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ async def test_an_owed_instant_served_after_the_clock_was_set_back_is_not_served
     await world.reload([long, ("t", "5,50 12 * * *", Job(), minutes(5))])
     world.clock.step(-timedelta(minutes=4))
     await world.until(at("12:55:00"))
-    assert world.starts("t", "scheduled_time") == [at("12:05:00"), at("12:50:00")]
+    assert world.starts("t", "due_at") == [at("12:05:00"), at("12:50:00")]
 
 
 @simulated

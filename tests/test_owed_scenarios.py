@@ -41,7 +41,7 @@ async def test_a_due_minute_is_served_at_its_boundary() -> None:
     await world.boot([("t", "59 11 * * *", Job(), minutes(5))])
     await world.until(at("12:30:00"))
     (start,) = world.events("TaskRunStarted")
-    assert start.scheduled_time == start.actual_time == instant(at("11:59:00"))
+    assert start.due_at == start.started_at == instant(at("11:59:00"))
     assert start.trigger == "due"
     assert not start.is_retry
 
@@ -280,12 +280,12 @@ async def test_a_retry_counts_from_the_end_of_the_failed_run_and_is_not_rounded(
     world = World(at("11:59:30"))
     await world.boot([("t", "0 12 * * *", Job(seconds=12.5, failures=2), timedelta(seconds=100.25))])
     await world.until(at("13:00:00"))
-    starts = [event.actual_time for event in world.events("TaskRunStarted")]
+    starts = [event.started_at for event in world.events("TaskRunStarted")]
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(starts)]
     assert gaps == [112.75, 112.75]
     assert [event.retry_count for event in world.events("TaskRetryStarted")] == [1, 2]
     assert [event.is_retry for event in world.events("TaskRunStarted")] == [False, True, True]
-    assert {event.scheduled_time for event in world.events("TaskRunStarted")} == {instant(at("12:00:00"))}
+    assert {event.due_at for event in world.events("TaskRunStarted")} == {instant(at("12:00:00"))}
     kinds = [type(event).__name__ for event in world.events("TaskRetryStarted", "TaskRunStarted")]
     assert kinds == ["TaskRunStarted", "TaskRetryStarted", "TaskRunStarted", "TaskRetryStarted", "TaskRunStarted"]
 
@@ -702,7 +702,7 @@ async def test_forbid_skips_a_due_minute_during_a_run() -> None:
         "12:03:00 skipped t",
         "12:03:30 done t",
     ]
-    assert [event.scheduled_time for event in world.events("TaskSkipped")] == [
+    assert [event.due_at for event in world.events("TaskSkipped")] == [
         instant(at("12:01:00")),
         instant(at("12:03:00")),
     ]
@@ -716,7 +716,7 @@ async def test_forbid_skips_also_what_was_noticed_only_after_the_run() -> None:
     world.clock.suspend(timedelta(minutes=3))
     await world.until(at("13:00:00"))
     assert world.starts("t") == [at("12:00:00")]
-    assert [event.scheduled_time for event in world.events("TaskSkipped")] == [instant(at("12:01:00"))]
+    assert [event.due_at for event in world.events("TaskSkipped")] == [instant(at("12:01:00"))]
 
 
 @pytest.mark.parametrize("seconds", [90, 900], ids=["it has ended meanwhile", "it still runs"])
@@ -731,7 +731,7 @@ async def test_under_forbid_each_minute_of_a_run_that_was_slept_through_is_accou
     assert world.starts("t") == [at("12:00:00")]
     missed = [(event.first_missed, event.last_missed, event.count) for event in world.events("TaskMissed")]
     assert missed == [(instant(at("12:01:00")), instant(at("12:04:00")), 4)]
-    assert [event.scheduled_time for event in world.events("TaskSkipped")] == [instant(at("12:05:00"))]
+    assert [event.due_at for event in world.events("TaskSkipped")] == [instant(at("12:05:00"))]
 
 
 @simulated
@@ -872,7 +872,7 @@ async def test_a_clock_set_back_while_idle_serves_no_instant_twice() -> None:
     served = len(world.events("TaskRunStarted"))
     world.clock.step(-timedelta(minutes=8))
     await world.passes(minutes=12)
-    scheduled = world.starts("t", "scheduled_time")
+    scheduled = world.starts("t", "due_at")
     assert len(set(scheduled)) == len(scheduled)
     assert scheduled[served:] == [at("12:11:00"), at("12:12:00"), at("12:13:00"), at("12:14:00")]
     (stepped,) = world.events("ClockStepped")
@@ -886,7 +886,7 @@ async def test_a_clock_set_back_during_a_run_serves_no_instant_twice_and_is_not_
     await world.until(at("12:00:30"))
     world.clock.step(-timedelta(minutes=30))
     await world.passes(minutes=40)
-    scheduled = world.starts("t", "scheduled_time")
+    scheduled = world.starts("t", "due_at")
     assert len(set(scheduled)) == len(scheduled)
     assert scheduled[:3] == [at("11:59:00"), at("12:00:00"), at("12:01:00")]
     assert world.events("TaskRunCompleted")[0].duration == 90_000
@@ -903,7 +903,7 @@ async def test_a_clock_set_back_across_a_restart_serves_no_instant_twice() -> No
     served = len(world.events("TaskRunStarted"))
     await world.boot(tasks)
     await world.passes(minutes=10)
-    assert world.starts("t", "scheduled_time")[served:] == [at("12:11:00"), at("12:12:00")]
+    assert world.starts("t", "due_at")[served:] == [at("12:11:00"), at("12:12:00")]
 
 
 @simulated
@@ -918,7 +918,7 @@ async def test_a_task_registered_after_the_clock_was_set_back_is_served_in_the_r
     await world.until(at("12:21:30"))
     assert world.starts("new") == [at("12:16:40")] + [at(f"12:{m}:00") for m in (17, 18, 19, 20, 21)]
     assert world.starts("old")[-1] == at("12:21:00")
-    assert len(set(world.starts("old", "scheduled_time"))) == len(world.starts("old"))
+    assert len(set(world.starts("old", "due_at"))) == len(world.starts("old"))
 
 
 @pytest.mark.parametrize("when", ["running", "down"])
@@ -962,8 +962,8 @@ async def test_a_suspended_machine_catches_up_once_within_a_minute_of_waking() -
     world.clock.suspend(timedelta(hours=5, minutes=10))
     await world.until(at("17:30:00"))
     (start,) = world.events("TaskRunStarted")
-    assert start.scheduled_time == instant(at("17:00:00"))
-    assert start.actual_time <= instant(at("17:09:40"))
+    assert start.due_at == instant(at("17:00:00"))
+    assert start.started_at <= instant(at("17:09:40"))
     (suspended,) = world.events("SuspensionDetected")
     assert suspended.suspended_ms > 5 * 3600 * 1000
 
@@ -997,7 +997,7 @@ async def test_steps_of_a_few_seconds_are_nobodys_business() -> None:
         await world.passes(minutes=3)
         world.clock.step(timedelta(seconds=second))
     await world.passes(minutes=3)
-    scheduled = world.starts("t", "scheduled_time")
+    scheduled = world.starts("t", "due_at")
     assert len(set(scheduled)) == len(scheduled) == 16
     assert world.events("ClockStepped") == []
 
@@ -1161,7 +1161,7 @@ def test_a_minute_that_comes_twice_is_served_as_the_task_says(repeated_hour: Any
 
     task = Registration("t", "30 2 * * *", job, minutes(5), timezone="Europe/Berlin", repeated_hour=repeated_hour)
     starts = run(lambda: through([task], "2026-10-24T12:00:00Z", "2026-10-25T12:00:00Z"))
-    assert [f"{event.scheduled_time:%Y-%m-%dT%H:%M:%SZ}" for event in starts] == expected
+    assert [f"{event.due_at:%Y-%m-%dT%H:%M:%SZ}" for event in starts] == expected
 
 
 @simulated
@@ -1215,7 +1215,7 @@ def test_years_of_schedule_run_in_simulated_time() -> None:
         await asyncio.sleep(3600)
 
     starts = run(lambda: through([("t", "0 0 29 2 *", job, minutes(5))], "2026-01-01", "2046-01-01"))
-    assert [event.scheduled_time for event in starts] == [
+    assert [event.due_at for event in starts] == [
         datetime(year, 2, 29, tzinfo=UTC) for year in (2028, 2032, 2036, 2040, 2044)
     ]
 
@@ -1290,4 +1290,4 @@ async def test_an_edit_after_the_clock_was_set_back_and_a_retry_ran_does_not_ser
     await world.reload([("t", "0,30 12 * * *", job, minutes(2))])
     await world.until(at("12:40:00"))
     assert [event.trigger for event in world.events("TaskRunStarted")] == ["due", "retry", "due"]
-    assert world.starts("t", "scheduled_time") == [at("12:00:00"), at("12:00:00"), at("12:30:00")]
+    assert world.starts("t", "due_at") == [at("12:00:00"), at("12:00:00"), at("12:30:00")]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cronpoll.core import periods
-from cronpoll.core.periods import Constraints, Decision, Distribution, Seed, Spread, Window, decide
+from cronpoll.core.periods import Choice, Constraints, Distribution, Seed, Spread, Window, choose
 
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -72,9 +72,9 @@ def test_the_generator_is_splitmix64() -> None:
 def test_uniform_agrees_with_the_published_algorithm_to_the_second(seconds: int) -> None:
     for day in range(300):
         nominal = NIGHT + timedelta(days=day)
-        decision = decide("backup", spread(duration_ms=seconds * 1_000, seed=Seed(salt="x")), UTC, nominal)
+        choice = choose("backup", spread(duration_ms=seconds * 1_000, seed=Seed(salt="x")), UTC, nominal)
         expected = published("backup", f"{nominal:%Y-%m-%dT%H:%M:%SZ}", "x", seconds)
-        assert decision.chosen == nominal + timedelta(seconds=expected)
+        assert choice.chosen_at == nominal + timedelta(seconds=expected)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_each_distribution_is_the_textbook_one(distribution: Distribution, shape
     """Floating point may be a second off at an edge, a wrong formula would be off everywhere."""
     for day in range(200):
         nominal = NIGHT + timedelta(days=day)
-        decision = decide("t", spread(distribution=distribution), UTC, nominal)
-        expected = published("t", decision.period_id, "", 10_800, lambda u: min(max(shape(u), 0.0), 1.0))
-        assert abs((decision.chosen - nominal).total_seconds() - expected) <= 1, day
+        choice = choose("t", spread(distribution=distribution), UTC, nominal)
+        expected = published("t", choice.period_id, "", 10_800, lambda u: min(max(shape(u), 0.0), 1.0))
+        assert abs((choice.chosen_at - nominal).total_seconds() - expected) <= 1, day
 
 
 VECTORS = [
@@ -121,9 +121,9 @@ VECTORS = [
 @pytest.mark.parametrize(("name", "fields", "expected"), VECTORS)
 def test_recorded_decisions_never_change(name: str, fields: dict[str, Any], expected: str) -> None:
     """A thousand hosts rely on these: a change here is a new major version."""
-    decision = decide("nightly", spread(distribution=Distribution(name=name, **fields)), UTC, NIGHT)
-    assert decision.seed_hash == "1eb83dadfcba77526921a16b0c89d71922cc6f541c34c9c49b2f018a71979489"
-    assert f"{decision.chosen:%H:%M:%S}" == expected
+    choice = choose("nightly", spread(distribution=Distribution(name=name, **fields)), UTC, NIGHT)
+    assert choice.seed_hash == "1eb83dadfcba77526921a16b0c89d71922cc6f541c34c9c49b2f018a71979489"
+    assert f"{choice.chosen_at:%H:%M:%S}" == expected
 
 
 def test_the_c_and_the_python_decimal_agree() -> None:
@@ -132,8 +132,8 @@ def test_the_c_and_the_python_decimal_agree() -> None:
         "import sys; sys.modules['_decimal'] = None\n"
         "from tests.test_periods import *\n"
         "for name, fields, expected in VECTORS:\n"
-        "    decision = decide('nightly', spread(distribution=Distribution(name=name, **fields)), UTC, NIGHT)\n"
-        "    assert f'{decision.chosen:%H:%M:%S}' == expected, name\n"
+        "    choice = choose('nightly', spread(distribution=Distribution(name=name, **fields)), UTC, NIGHT)\n"
+        "    assert f'{choice.chosen_at:%H:%M:%S}' == expected, name\n"
         "import decimal, _pydecimal; assert decimal.Decimal is _pydecimal.Decimal\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -159,15 +159,15 @@ def test_the_c_and_the_python_decimal_agree() -> None:
 def test_both_ends_of_a_window_are_computed_exactly_and_floored(
     mode: str, duration_ms: int, start: str, end: str
 ) -> None:
-    decision = decide("t", spread(mode, duration_ms), UTC, NIGHT)
-    assert (f"{decision.window_start:%H:%M:%S}", f"{decision.window_end:%H:%M:%S}") == (start, end)
-    assert decision.window_start <= decision.chosen <= decision.window_end
+    choice = choose("t", spread(mode, duration_ms), UTC, NIGHT)
+    assert (f"{choice.window_start:%H:%M:%S}", f"{choice.window_end:%H:%M:%S}") == (start, end)
+    assert choice.window_start <= choice.chosen_at <= choice.window_end
 
 
 def test_without_a_window_there_is_no_draw() -> None:
-    decision = decide("t", Spread(), UTC, NIGHT)
-    assert (decision.chosen, decision.draws) == (NIGHT, 0)
-    assert decide("t", spread(duration_ms=0), UTC, NIGHT)[6:] == (NIGHT, None, 0)
+    choice = choose("t", Spread(), UTC, NIGHT)
+    assert (choice.chosen_at, choice.draws) == (NIGHT, 0)
+    assert choose("t", spread(duration_ms=0), UTC, NIGHT)[6:] == (NIGHT, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,14 @@ def test_without_a_window_there_is_no_draw() -> None:
     ],
 )
 def test_the_period_key_follows_the_strategy_in_the_zone(strategy: str, zone: Any, nominal: datetime, key: str) -> None:
-    assert decide("t", spread(seed=Seed(strategy=strategy)), zone, nominal).period_key == key
+    assert choose("t", spread(seed=Seed(strategy=strategy)), zone, nominal).period_key == key
 
 
 def test_with_a_daily_seed_all_periods_of_a_day_have_the_same_offset() -> None:
     offsets = set()
     for hour in range(24):
         nominal = NIGHT.replace(hour=hour)
-        offsets.add(decide("t", spread(seed=Seed(strategy="daily")), UTC, nominal).chosen - nominal)
+        offsets.add(choose("t", spread(seed=Seed(strategy="daily")), UTC, nominal).chosen_at - nominal)
     assert len(offsets) == 1
 
 
@@ -227,21 +227,21 @@ def test_one_clause_of_avoid_suffices_to_refuse() -> None:
 
 def test_a_refused_candidate_is_drawn_again_from_the_same_stream() -> None:
     only = Constraints(between=((150, 180),))
-    decision = decide("nightly", spread(only=only), UTC, NIGHT)
-    assert decision.draws > 1
-    assert (2, 30) <= (decision.chosen.hour, decision.chosen.minute) <= (3, 0)
-    generator = SplitMix64(int(decision.seed_hash[:16], 16))
-    offsets = [math.floor(generator.uniform() * 10_801) for _ in range(decision.draws)]
+    choice = choose("nightly", spread(only=only), UTC, NIGHT)
+    assert choice.draws > 1
+    assert (2, 30) <= (choice.chosen_at.hour, choice.chosen_at.minute) <= (3, 0)
+    generator = SplitMix64(int(choice.seed_hash[:16], 16))
+    offsets = [math.floor(generator.uniform() * 10_801) for _ in range(choice.draws)]
     assert all(value < 9_000 for value in offsets[:-1])
-    assert decision.chosen == NIGHT + timedelta(seconds=offsets[-1])
+    assert choice.chosen_at == NIGHT + timedelta(seconds=offsets[-1])
 
 
 def test_when_nothing_is_allowed_the_period_is_unschedulable_with_the_reason() -> None:
-    decision = decide("t", spread(only=Constraints(hours=(12,))), UTC, NIGHT)
-    assert (decision.chosen, decision.draws, decision.settles_at) == (None, 64, decision.window_end)
-    assert decision.reason == "none of 64 candidates is allowed; the last was refused: only.hours does not hold"
-    bound = decide("t", Spread(avoid=Constraints(hours=(0,))), UTC, NIGHT)
-    assert (bound.chosen, bound.reason) == (None, "its only time is refused: avoid.hours holds")
+    choice = choose("t", spread(only=Constraints(hours=(12,))), UTC, NIGHT)
+    assert (choice.chosen_at, choice.draws, choice.settles_at) == (None, 64, choice.window_end)
+    assert choice.reason == "none of 64 candidates is allowed; the last was refused: only.hours does not hold"
+    bound = choose("t", Spread(avoid=Constraints(hours=(0,))), UTC, NIGHT)
+    assert (bound.chosen_at, bound.reason) == (None, "its only time is refused: avoid.hours holds")
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------
@@ -276,13 +276,13 @@ def test_the_chosen_time_is_in_the_window_and_a_function_of_its_inputs(
 ) -> None:
     nominal = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)
     rule = Spread(window=window, distribution=distribution, seed=Seed(salt=salt))
-    decision: Decision = decide(identity, rule, BERLIN, nominal)
-    assert decision.window_start <= decision.chosen <= decision.window_end
-    assert decision.chosen.microsecond == 0
-    assert decide(identity, msgspec.json.decode(msgspec.json.encode(rule), type=Spread), BERLIN, nominal) == decision
+    choice: Choice = choose(identity, rule, BERLIN, nominal)
+    assert choice.window_start <= choice.chosen_at <= choice.window_end
+    assert choice.chosen_at.microsecond == 0
+    assert choose(identity, msgspec.json.decode(msgspec.json.encode(rule), type=Spread), BERLIN, nominal) == choice
 
 
 def test_starts_spread_evenly_over_hosts() -> None:
     """A thousand salts over three hours: no minute gets more than a few."""
-    minutes = [decide("backup", spread(seed=Seed(salt=f"host{n}")), UTC, NIGHT).chosen.minute for n in range(1_000)]
+    minutes = [choose("backup", spread(seed=Seed(salt=f"host{n}")), UTC, NIGHT).chosen_at.minute for n in range(1_000)]
     assert max(minutes.count(minute) for minute in range(60)) < 40

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from cronpoll.cli.main import main
 from cronpoll.config import callbacks
-from cronpoll.config.check import Rules, check, examine
+from cronpoll.config.check import Rules, check, checked
 from cronpoll.config.places import Places
 from cronpoll.config.registry import read
 from cronpoll.config.trust import untrusted
@@ -396,7 +396,7 @@ def test_what_happens_at_import_happens_to_a_child_and_is_a_problem_of_that_call
     ]
     targets += ["realtime:x", "syntax:x", "good:number", "good:absent", "good:a.method", "absent.deep:x"]
     calls = {target: callbacks.Call(target) for target in targets}
-    found = callbacks.examine(list(calls.values()), [str(modules)], limit=3)
+    found = callbacks.look_up_in_child(list(calls.values()), [str(modules)], limit=3)
     answers = {target: found[call] for target, call in calls.items()}
     assert {target: answers[target].get("problem", answers[target].get("async")) for target in targets} == {
         "good:job": True,
@@ -481,7 +481,7 @@ def test_a_schedule_is_told_what_the_next_change_of_the_clock_does_to_it(
     from zoneinfo import ZoneInfo
 
     registry = read(task(option).replace("* * * * *", cron), "t.toml")
-    found = examine(registry, NOW, ZoneInfo("Europe/Berlin"), Rules()).problems
+    found = checked(registry, NOW, ZoneInfo("Europe/Berlin"), Rules()).problems
     assert sorted(problem.message for problem in found) == expected
     assert {problem.severity for problem in found} <= {"warning"}
 
@@ -712,10 +712,10 @@ def test_what_root_does_not_trust_is_not_executed(where: str, tmp_path: Path) ->
     target = {"module": package / "jobs.py", "package": package / "__init__.py", "python_path": tmp_path / "lib"}[where]
     text = '[daemon]\npython_path = ["lib"]\n[[task]]\nname = "a"\ncron = "0 * * * *"\ncallback = "shop.jobs:job"\n'
     os.chown(target, 12345, 0)
-    registry = check(written(tmp_path, text), NOW, UTC, Rules(distrustful=True))
+    registry = check(written(tmp_path, text), NOW, UTC, Rules(check_ownership=True))
     assert not executed.exists()
     assert [found.path for found in registry.denied] == [str(target)]
     assert [problem.message for problem in registry.errors if "belongs to user 12345" in problem.message] != []
     os.chown(target, 0, 0)
-    assert check(written(tmp_path, text), NOW, UTC, Rules(distrustful=True)).errors == []
+    assert check(written(tmp_path, text), NOW, UTC, Rules(check_ownership=True)).errors == []
     assert executed.exists()

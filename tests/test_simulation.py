@@ -76,7 +76,7 @@ def what_was_served_is_forgotten_at_an_edit(patch: pytest.MonkeyPatch) -> None:
     original = machine._OF_TASK[machine.e.TaskOverridden]
 
     def forgetful(task, event):
-        task.served_until = None
+        task.latest_start = None
         original(task, event)
 
     patch.setitem(machine._OF_TASK, machine.e.TaskOverridden, forgetful)
@@ -118,10 +118,10 @@ def nobody_is_quarantined(patch: pytest.MonkeyPatch) -> None:
 
 def chosen_times_are_a_second_late(patch: pytest.MonkeyPatch) -> None:
     def late(*arguments):
-        decision = periods.decide(*arguments)
-        return decision._replace(chosen=decision.chosen and decision.chosen + timedelta(seconds=1))
+        choice = periods.choose(*arguments)
+        return choice._replace(chosen_at=choice.chosen_at and choice.chosen_at + timedelta(seconds=1))
 
-    patch.setattr(windows, "_decided", lambda name, spread, zone, nominal: late(name, spread, zone.tzinfo, nominal))
+    patch.setattr(windows, "_chosen", lambda name, spread, zone, nominal: late(name, spread, zone.tzinfo, nominal))
 
 
 def a_clock_that_is_set_is_not_noticed(patch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_nothing_starts_while_suspended_whatever_is_owed_and_a_resume_drops_it(r
         (resumed,) = world.events("TaskResumed")
         state = engine(world).book.tasks["t"]
         assert (state.retry_at, state.owed_at, state.interrupted) == (None, None, False)
-        assert state.base == resumed.at
+        assert state.settled_until == resumed.at
         await same_when_read(world)
         await world.until("2026-03-03T18:30:00Z")
         assert len(world.starts("t")) > len(before)
@@ -280,7 +280,7 @@ def test_a_suspension_by_command_outlives(event: str) -> None:
         await engine(world).resume("t")
         await world.passes(minutes=1)
         (start,) = world.events("TaskRunStarted")[1:]
-        assert resumed_at < start.scheduled_time <= resumed_at + minutes(1)
+        assert resumed_at < start.due_at <= resumed_at + minutes(1)
         assert start.trigger == "due"
         assert len(world.events("TaskSuspended")) == len(world.events("TaskResumed")) == 1
 
@@ -465,12 +465,12 @@ async def test_a_manual_start_works_while_suspended_and_changes_nothing() -> Non
     job = Job(failures=2)
     await world.boot([task(job, suspend=True)])
     await engine(world).suspend("t")
-    base = engine(world).book.tasks["t"].base
+    base = engine(world).book.tasks["t"].settled_until
     await world.until(at("12:03:30"))
     await engine(world).run_now("t")
     await world.until(at("12:20:30"))
     assert story(world, "TaskRunStarted") == ["12:03:30 start t manual 12:03"]
-    assert engine(world).book.tasks["t"].base == base
+    assert engine(world).book.tasks["t"].settled_until == base
     assert engine(world).book.tasks["t"].retry_at is None
     await same_when_read(world)
 
@@ -536,7 +536,7 @@ async def test_a_resume_while_the_clock_is_set_back_serves_nothing_twice() -> No
     await world.passes(seconds=10)
     await engine(world).resume("t")
     await world.until(at("14:00:30"))
-    assert world.starts("t", "scheduled_time") == [at("12:00:00"), at("13:00:00"), at("14:00:00")]
+    assert world.starts("t", "due_at") == [at("12:00:00"), at("13:00:00"), at("14:00:00")]
 
 
 @simulated
@@ -687,7 +687,7 @@ async def test_while_held_nothing_of_the_task_starts_and_others_go_on() -> None:
     table.alive.clear()
     await world.passes(seconds=10)
     last = world.events("TaskRunStarted")[-1]
-    assert (last.task_name, last.trigger, last.scheduled_time) == ("t", "due", instant(at("12:05:00")))
+    assert (last.task_name, last.trigger, last.due_at) == ("t", "due", instant(at("12:05:00")))
 
 
 @simulated

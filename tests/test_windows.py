@@ -13,7 +13,7 @@ import pytest
 from cronpoll import Registration
 from cronpoll.core.agenda import group_of
 from cronpoll.core.cron import Schedule, parse
-from cronpoll.core.periods import Constraints, Seed, Spread, Window, decide
+from cronpoll.core.periods import Constraints, Seed, Spread, Window, choose
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
 from cronpoll.runtime.scheduler import engine_of
@@ -36,7 +36,7 @@ def schedule(name: str, cron: str, rule: Spread, zone: Any = UTC) -> PeriodSched
 
 
 def chosen(name: str, rule: Spread, nominal: str, zone: Any = UTC) -> datetime:
-    return decide(name, rule, zone, instant(nominal)).chosen
+    return choose(name, rule, zone, instant(nominal)).chosen_at
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -51,9 +51,9 @@ def test_the_search_finds_what_a_list_of_all_decisions_says(mode: str, cron: str
     here = schedule("t", cron, rule)
     begin, end = instant("2026-03-01"), instant("2026-03-03")
     every = sorted(
-        decision.chosen
-        for decision in (
-            decide("t", rule, UTC, begin + timedelta(minutes=n))
+        choice.chosen_at
+        for choice in (
+            choose("t", rule, UTC, begin + timedelta(minutes=n))
             for n in range(-600, 60 * 24 * 2 + 600)
             if here.nominals.matches(begin + timedelta(minutes=n))
         )
@@ -103,7 +103,7 @@ async def test_each_period_starts_at_its_chosen_second(mode: str) -> None:
     await world.until("2026-03-05T12:00:00Z")
     nominals = [f"2026-03-0{day}T00:00:00Z" for day in range(2, 6)]
     assert world.starts("t") == [f"{chosen('t', rule, nominal):%Y-%m-%dT%H:%M:%SZ}" for nominal in nominals]
-    assert [f"{event.nominal_time:%Y-%m-%dT%H:%M:%SZ}" for event in world.events("TaskRunStarted")] == nominals
+    assert [f"{event.period:%Y-%m-%dT%H:%M:%SZ}" for event in world.events("TaskRunStarted")] == nominals
 
 
 @simulated
@@ -113,11 +113,11 @@ async def test_overlapping_windows_are_each_handled_once_in_order_of_their_chose
     await world.boot([task("t", "0 * * * *", spread=rule)])
     await world.until("2026-03-03T00:00:00Z")
     starts = world.events("TaskRunStarted")
-    periods = Counter(event.nominal_time for event in starts)
+    periods = Counter(event.period for event in starts)
     assert set(periods.values()) == {1}
-    assert [event.scheduled_time for event in starts] == sorted(event.scheduled_time for event in starts)
-    assert [event.nominal_time for event in starts] != sorted(event.nominal_time for event in starts)
-    assert all(event.actual_time == event.scheduled_time for event in starts)
+    assert [event.due_at for event in starts] == sorted(event.due_at for event in starts)
+    assert [event.period for event in starts] != sorted(event.period for event in starts)
+    assert all(event.started_at == event.due_at for event in starts)
 
 
 @simulated
@@ -153,7 +153,7 @@ async def test_after_downtime_the_latest_period_stands_for_the_earlier_ones() ->
     await world.boot([task("t", "0 0 * * *", spread=rule)])
     await world.passes(hours=1)
     (start,) = world.events("TaskRunStarted")
-    assert f"{start.nominal_time:%d}" == "05"
+    assert f"{start.period:%d}" == "05"
     (missed,) = world.events("TaskMissed")
     assert (missed.count, missed.reason, missed.run_id) == (3, "overtaken by a later period", start.run_id)
 
@@ -193,7 +193,7 @@ async def test_a_window_that_comes_goes_or_grows_does_not_bring_a_handled_period
         await world.passes(minutes=1)
     await world.reload([task("t", "0 0 * * *", spread=after)])
     await world.until("2026-03-02T23:00:00Z")
-    periods = [event.nominal_time or event.scheduled_time for event in world.events("TaskRunStarted")]
+    periods = [event.period or event.due_at for event in world.events("TaskRunStarted")]
     assert [f"{period:%d %H:%M}" for period in periods][:1] == ["02 00:00"]
     assert Counter(periods)[instant("2026-03-02T00:00:00Z")] == 1
 
@@ -221,7 +221,7 @@ async def test_a_clock_that_is_set_back_does_not_handle_a_period_twice() -> None
         await world.passes(minutes=50)
         world.clock.step(-timedelta(minutes=35))
     await world.passes(hours=3)
-    periods = Counter(event.nominal_time for event in world.events("TaskRunStarted"))
+    periods = Counter(event.period for event in world.events("TaskRunStarted"))
     assert set(periods.values()) == {1}
 
 
@@ -234,7 +234,7 @@ async def test_a_period_without_an_allowed_time_is_recorded_when_its_window_has_
     world = World("2026-03-06T12:00:00Z")  # a Friday
     await world.boot([task("t", "0 0 * * *", spread=weekdays)])
     await world.until("2026-03-09T12:00:00Z")
-    assert [event.nominal_time.day for event in world.events("TaskRunStarted")] == [9]
+    assert [event.period.day for event in world.events("TaskRunStarted")] == [9]
     lost = world.events("TaskUnschedulable")
     assert [(event.first_period.day, event.count, f"{event.at:%d %H:%M}") for event in lost] == [
         (7, 1, "07 01:00"),

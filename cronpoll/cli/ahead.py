@@ -72,8 +72,8 @@ def plan(
     Changes nothing. Exits with 1 if the new file would be rejected.
     """
     directory, now, zone = state_directory(state_dir, config), SystemClock().wall(), HostZone()()
-    distrustful = os.geteuid() == 0 and not trust_files
-    registry = _checked(new, now, zone.tzinfo, Rules(imports=not no_import, distrustful=distrustful, here=True))
+    check_ownership = os.geteuid() == 0 and not trust_files
+    registry = _checked(new, now, zone.tzinfo, Rules(imports=not no_import, check_ownership=check_ownership, here=True))
     try:
         book = read_state(directory, now)
     except CronpollError as error:
@@ -168,7 +168,7 @@ class Printer(Observer):
         try:
             if isinstance(event, e.TaskRunStarted):
                 self.starts += 1
-                self._say(event.task_name, "start", event.at, event.trigger, event.scheduled_time, "")
+                self._say(event.task_name, "start", event.at, event.trigger, event.due_at, "")
             elif self._every and isinstance(event, e.TaskMissed):
                 zone = self._zones[event.task_name]
                 which = local(event.first_missed, zone)
@@ -331,12 +331,12 @@ def _progress(printer: Printer, start: datetime, stop: datetime) -> Iterator[Non
     with Progress(console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task("simulating", total=(stop - start).total_seconds())
 
-        def follow() -> None:
+        def show() -> None:
             while not over.wait(0.2):
                 if printer.now is not None:
                     bar.update(shown, completed=(printer.now - start).total_seconds())
 
-        thread = threading.Thread(target=follow, daemon=True)
+        thread = threading.Thread(target=show, daemon=True)
         thread.start()
         try:
             yield

@@ -76,7 +76,7 @@ def history(
     """Show the runs of a task, and whatever else happened to it: misses, skips, suspensions, edits."""
     directory, now, zone = state_directory(state_dir, config), SystemClock().wall(), HostZone()().tzinfo
     book = _book(directory, now)
-    found = chronicle.entries(_record(directory, now), task)
+    found = chronicle.history(_record(directory, now), task)
     if not found and task not in book.tasks:
         fail(f"no task of this name is known in {directory}: {task}", NO)
     if since is not None:
@@ -93,23 +93,23 @@ def history(
                 click.echo(f"    | {visible(line)}")
 
 
-def _at(entry: chronicle.Entry) -> datetime:
+def _at(entry: chronicle.Item) -> datetime:
     return entry.at if isinstance(entry, chronicle.Note) else entry.started_at
 
 
-def _on_paper(entry: chronicle.Entry) -> dict[str, Any]:
+def _on_paper(entry: chronicle.Item) -> dict[str, Any]:
     kind = "note" if isinstance(entry, chronicle.Note) else "run"
     return {"kind": kind, **msgspec.to_builtins(entry)}
 
 
-def _line(entry: chronicle.Entry, zone: tzinfo) -> str:
+def _line(entry: chronicle.Item, zone: tzinfo) -> str:
     if isinstance(entry, chronicle.Note):
         return f"{_time(entry.at, zone)}  -            {visible(entry.text)}"
     took = "" if entry.duration_ms is None else f" after {entry.duration_ms / 1_000:.1f} s"
     why = "" if entry.error is None else f": {visible(entry.error)}"
     due = f" for {_time(entry.due_at, zone)}" if entry.trigger != "manual" else ""
-    if entry.nominal_at is not None:
-        due += f", period {_time(entry.nominal_at, zone)}"
+    if entry.period is not None:
+        due += f", period {_time(entry.period, zone)}"
     return f"{_time(entry.started_at, zone)}  {entry.trigger.ljust(11)}{due}  {entry.outcome}{took}{why}"
 
 
@@ -168,6 +168,6 @@ def _instants(known: TaskState | None, minute: datetime) -> list[datetime]:
     schedule = schedule_for(known.task_name, known.config)
     assert isinstance(schedule, PeriodSchedule)
     if schedule.nominals.matches(minute):
-        return [schedule.decision(minute).settles_at]
+        return [schedule.choice(minute).settles_at]
     chosen = schedule.next_after(minute - MICROSECOND)
     return [chosen] if chosen is not None and chosen < minute + MINUTE else [minute]

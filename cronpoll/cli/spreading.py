@@ -89,14 +89,14 @@ def counted(tasks: list[Task], hosts: int, begin: datetime, zone: tzinfo) -> tup
             continue
         for host in range(hosts):
             here = schedule if hosts == 1 else _on_host(schedule, host)
-            for decision in here.from_nominal(begin - here.late):
-                if decision.window_start >= end:
+            for choice in here.from_nominal(begin - here.late):
+                if choice.window_start >= end:
                     break
-                if begin <= decision.settles_at < end:
-                    if decision.chosen is None:
+                if begin <= choice.settles_at < end:
+                    if choice.chosen_at is None:
                         lost += 1
                     else:
-                        after[bin_of(decision.chosen)] += 1
+                        after[bin_of(choice.chosen_at)] += 1
     return before, after, lost
 
 

@@ -192,7 +192,7 @@ def _state(task: TaskState, now: datetime, alive: bool, held: list[str]) -> str:
         return "suspended"
     if task.quarantined_until is not None and task.quarantined_until > now:
         return "quarantined"
-    if task.runs or task.interrupted or (task.remains and not _succeeded_since(task)):
+    if task.runs or task.interrupted or (task.maybe_alive and not _succeeded_since(task)):
         return "interrupted"
     if task.last_failure_at is not None and (
         task.last_success_at is None or task.last_failure_at > task.last_success_at

@@ -32,9 +32,9 @@ def schedule_in_file(task: Task, host: tzinfo) -> AnySchedule:
     return schedule_of(task.name, task.cron, zone, task.repeated_hour, task.spread)
 
 
-def nominal_of(schedule: AnySchedule, due: datetime) -> datetime | None:
+def period_of(schedule: AnySchedule, due: datetime) -> datetime | None:
     """The nominal minute of a chosen time; None for a task without windows."""
-    return schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else None
+    return schedule.period_of(due) if isinstance(schedule, PeriodSchedule) else None
 
 
 def upcoming(schedule: AnySchedule, after: datetime, number: int) -> list[datetime]:
@@ -87,7 +87,7 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
             zone = host if task.timezone is None else ZoneInfo(task.timezone)
             schedule = schedule_in_file(task, host)
             found = upcoming(schedule, after, number)
-            rows += [(moment, task, zone, nominal_of(schedule, moment)) for moment in found]
+            rows += [(moment, task, zone, period_of(schedule, moment)) for moment in found]
     rows = sorted(rows, key=lambda row: row[0])[:number]
     if as_json:
         click.echo(json.dumps([_on_paper(*row) for row in rows], indent=2))
@@ -110,7 +110,7 @@ def _on_paper(moment: datetime, task: Task, zone: tzinfo, nominal: datetime | No
 @click.option("--timezone", metavar="ZONE", help="IANA name. [default: this machine's zone]")
 @click.option("-n", "number", default=5, show_default=True, type=click.IntRange(0, 10_000), help="How many next runs.")
 @click.option(
-    "--at", "at", metavar="TIME", help="Of a TASK: recompute the decision for this nominal minute, step by step."
+    "--at", "at", metavar="TIME", help="Of a TASK: recompute the choice for this nominal minute, step by step."
 )
 @click.option("--file", metavar="FILE", help="With --at: the registry file. [default: what the daemon has in force]")
 @with_place
@@ -196,34 +196,34 @@ def _explain_decision(name: str, schedule: PeriodSchedule, at: str, as_json: boo
     nominal = moment_given(at, zone)
     if not schedule.nominals.matches(nominal):
         fail(f"{at} is not a nominal minute of {name}: {schedule.nominals.expression.text} does not match it", NO)
-    decision = schedule.decision(nominal)
+    choice = schedule.choice(nominal)
     second = int(nominal.timestamp())
-    start, end = int(decision.window_start.timestamp()), int(decision.window_end.timestamp())
-    steps = list(draws(decision.seed_hash, schedule.spread, zone, second, start, end))
+    start, end = int(choice.window_start.timestamp()), int(choice.window_end.timestamp())
+    steps = list(draws(choice.seed_hash, schedule.spread, zone, second, start, end))
     if as_json:
-        material = {"identity": name, "periodKey": decision.period_key, "salt": schedule.spread.seed.salt}
+        material = {"identity": name, "periodKey": choice.period_key, "salt": schedule.spread.seed.salt}
         answer = {
             "seedMaterial": material,
-            **{_camel(key): value for key, value in decision._asdict().items() if key != "draws"},
+            **{_camel(key): value for key, value in choice._asdict().items() if key != "draws"},
             "draws": [step._asdict() for step in steps],
         }
         click.echo(json.dumps(msgspec.to_builtins(answer), indent=2))
         return
     seed = schedule.spread.seed
-    click.echo(f"period      {decision.period_id}, nominal {local(nominal, zone)}")
+    click.echo(f"period      {choice.period_id}, nominal {local(nominal, zone)}")
     click.echo(
-        f"window      {local(decision.window_start, zone, seconds=True)} to {local(decision.window_end, zone, seconds=True)}"
+        f"window      {local(choice.window_start, zone, seconds=True)} to {local(choice.window_end, zone, seconds=True)}"
     )
     click.echo(
-        f"seed        {seed.strategy}: SHA-256 of {visible(repr(name))}, {decision.period_key!r}, {seed.salt!r}, joined by line feeds"
+        f"seed        {seed.strategy}: SHA-256 of {visible(repr(name))}, {choice.period_key!r}, {seed.salt!r}, joined by line feeds"
     )
-    click.echo(f"hash        {decision.seed_hash}")
+    click.echo(f"hash        {choice.seed_hash}")
     click.echo(f"draws       {schedule.spread.distribution.name}")
     for step in steps:
         verdict = "chosen" if step.refused is None else f"refused: {step.refused}"
         share = f"u = {step.bits} / 2^53" if start != end else "no draw"
         click.echo(f"  {step.number:2}  {share}  {local(step.candidate, zone, seconds=True)}  {verdict}")
-    outcome = "unschedulable: " + decision.reason if decision.reason else local(decision.settles_at, zone, seconds=True)
+    outcome = "unschedulable: " + choice.reason if choice.reason else local(choice.settles_at, zone, seconds=True)
     click.echo(f"chosen      {outcome}")
 
 

@@ -30,7 +30,7 @@ def validate(
     Callbacks are imported in a process of their own. Exits with 1 if there is a problem.
     """
     now, host = SystemClock().wall(), HostZone()().tzinfo
-    rules = Rules(imports=not no_import, distrustful=os.geteuid() == 0 and not trust_files)
+    rules = Rules(imports=not no_import, check_ownership=os.geteuid() == 0 and not trust_files)
     registries = [check(file, now, host, rules) for file in files]
     problems = [problem for registry in registries for problem in registry.problems]
     errors = [problem for problem in problems if strict or problem.severity == "error"]

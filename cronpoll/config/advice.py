@@ -86,7 +86,7 @@ def deadlines_and_windows(registry: Registry, now: datetime, host: tzinfo) -> It
         zone = zone_of(ZoneInfo(task.timezone) if task.timezone else host)
         schedule = PeriodSchedule(task.name, spread, Schedule(parse(task.cron), zone, task.repeated_hour == "first"))
         coming = list(islice(schedule.from_nominal(now), PERIODS_LOOKED_AT))
-        refused = [decision for decision in coming if decision.chosen is None]
+        refused = [choice for choice in coming if choice.chosen_at is None]
         if 2 * len(refused) > len(coming):
             text = f"{len(refused)} of its next {len(coming)} periods have no allowed time and will not run"
             yield _warning(registry, task, f"{text}: {refused[0].reason}")

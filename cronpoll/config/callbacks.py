@@ -30,14 +30,14 @@ class Call(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def examine(
-    calls: Sequence[Call], path: Sequence[str], limit: float = TIME_LIMIT, *, distrustful: bool = False
+def look_up_in_child(
+    calls: Sequence[Call], path: Sequence[str], limit: float = TIME_LIMIT, *, check_ownership: bool = False
 ) -> dict[Call, dict[str, Any]]:
-    """For each call: `{"async": bool}`, or `{"problem": text}`. `distrustful`: import only what root alone can write."""
+    """For each call: `{"async": bool}`, or `{"problem": text}`. `check_ownership`: import only what root alone can write."""
     remaining = list(enumerate(dict.fromkeys(calls)))
     results: dict[Call, dict[str, Any]] = {}
     while remaining:
-        answered, stuck = _ask(remaining, path, limit, distrustful)
+        answered, stuck = _ask(remaining, path, limit, check_ownership)
         for index, call in remaining:
             if index in answered:
                 results[call] = answered[index]
@@ -53,11 +53,11 @@ def examine(
 
 
 def _ask(
-    calls: list[tuple[int, Call]], path: Sequence[str], limit: float, distrustful: bool
+    calls: list[tuple[int, Call]], path: Sequence[str], limit: float, check_ownership: bool
 ) -> tuple[dict[int, dict[str, Any]], tuple[int, str] | None]:
     """One child's answers, and the callback over which it died or hung, with what happened."""
     reading, writing = os.pipe()
-    request = {"answers": writing, "path": list(path), "calls": calls, "distrustful": distrustful}
+    request = {"answers": writing, "path": list(path), "calls": calls, "check_ownership": check_ownership}
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "cronpoll.config.importer"],
         stdin=subprocess.PIPE,

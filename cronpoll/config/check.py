@@ -18,17 +18,17 @@ from cronpoll.config.trust import Distrust, untrusted
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """How strict to be. `imports`: import the callbacks. `distrustful`: as root must be about who wrote the code.
+    """How strict to be. `imports`: import the callbacks. `check_ownership`: as root must be about who wrote the code.
     `here`: the file is to be used by this very process, which may or may not become another user.
     """
 
     imports: bool = True
-    distrustful: bool = False
+    check_ownership: bool = False
     here: bool = False
 
 
 def check(file: str, now: datetime, host: tzinfo, rules: Rules = Rules()) -> Registry:  # noqa: B008  frozen
-    """Read and examine a file. A file that cannot be read at all is a problem like any other."""
+    """Read and check a file. A file that cannot be read at all is a problem like any other."""
     try:
         with open(file, "rb") as opened:
             content = opened.read()
@@ -44,7 +44,7 @@ def check_content(content: bytes, file: str, now: datetime, host: tzinfo, rules:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
         return _unreadable(Problem(file, line, column, "not valid UTF-8"))
-    return examine(read(text, file), now, host, rules)
+    return checked(read(text, file), now, host, rules)
 
 
 def _unreadable(problem: Problem) -> Registry:
@@ -56,19 +56,19 @@ def call_of(task: Task) -> callbacks.Call:
     return callbacks.Call(task.callback, len(task.args), tuple(task.kwargs))
 
 
-def examine(registry: Registry, now: datetime, host: tzinfo, rules: Rules) -> Registry:
+def checked(registry: Registry, now: datetime, host: tzinfo, rules: Rules) -> Registry:
     """Add what the text alone cannot tell. Tasks that turn out unusable are taken out, isolation is settled."""
     problems = [problem for task in registry.tasks if (problem := _user_problem(task, registry.file, rules))]
     if not rules.imports:
         return registry.with_problems([*problems, *advice.all_of(registry, now, host)])
     path = registry.python_path
-    denied = [found for entry in path if rules.distrustful and (found := untrusted(entry))]
+    denied = [found for entry in path if rules.check_ownership and (found := untrusted(entry))]
     if denied:
         texts = [f"python_path: will not be used by root: {distrust}" for distrust in denied]
         problems += [Problem(registry.file, 1, 1, text) for text in texts]
         return msgspec.structs.replace(registry, tasks=(), denied=tuple(denied)).with_problems(problems)
     calls = [call_of(task) for task in registry.tasks if task.callback is not None]
-    answers = callbacks.examine(calls, path, distrustful=rules.distrustful) if calls else {}
+    answers = callbacks.look_up_in_child(calls, path, check_ownership=rules.check_ownership) if calls else {}
     tasks: list[Task] = []
     ignored: dict[str, list[str]] = {}
     for task in registry.tasks:
@@ -87,8 +87,8 @@ def examine(registry: Registry, now: datetime, host: tzinfo, rules: Rules) -> Re
                 tasks.append(settled)
     for key, names in ignored.items():
         problems.append(ignored_default(registry.file, registry.defaults_at[key], key, NO_END, names))
-    examined = msgspec.structs.replace(registry, tasks=tuple(tasks), denied=tuple(dict.fromkeys(denied)))
-    return examined.with_problems([*problems, *advice.all_of(examined, now, host)])
+    result = msgspec.structs.replace(registry, tasks=tuple(tasks), denied=tuple(dict.fromkeys(denied)))
+    return result.with_problems([*problems, *advice.all_of(result, now, host)])
 
 
 def _user_problem(task: Task, file: str, rules: Rules) -> Problem | None:

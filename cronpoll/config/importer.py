@@ -47,13 +47,13 @@ def stand_guard(roots: list[str]) -> None:
     sys.meta_path[:] = [_Sentry(roots), *(finder for finder in sys.meta_path if not isinstance(finder, _Sentry))]
 
 
-def resolve(target: str, *, distrustful: bool = False) -> Any:
+def resolve(target: str, *, check_ownership: bool = False) -> Any:
     """The object that `package.module:name.attribute` names. Whatever importing it raises is raised.
 
-    `distrustful`: each file on the way is looked at before it is executed.
+    `check_ownership`: each file on the way is looked at before it is executed.
     """
     module_name, _, attributes = target.partition(":")
-    if distrustful:
+    if check_ownership:
         path = None
         parts = module_name.split(".")
         for depth in range(1, len(parts) + 1):
@@ -70,12 +70,12 @@ def resolve(target: str, *, distrustful: bool = False) -> Any:
     return found
 
 
-def examine(target: str, positional: int, names: list[str], *, distrustful: bool) -> dict[str, Any]:
+def look_up(target: str, positional: int, names: list[str], *, check_ownership: bool) -> dict[str, Any]:
     """What there is to say about a callback: usable and how, or why not."""
     from cronpoll.core.registrations import is_async
 
     try:
-        found = resolve(target, distrustful=distrustful)
+        found = resolve(target, check_ownership=check_ownership)
     except DistrustedError as error:
         return {
             "problem": f"will not be imported by root: {error} (--trust-files lifts this)",
@@ -126,7 +126,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     answers = request["answers"]
     sys.path[:0] = request["path"]
-    if request["distrustful"]:
+    if request["check_ownership"]:
         stand_guard(request["path"])
     # What the imported code writes to standard output must not reach whoever reads ours, nor block.
     null = os.open(os.devnull, os.O_RDWR)
@@ -134,7 +134,7 @@ def main() -> None:
         os.dup2(null, descriptor)
     for index, (target, positional, names) in request["calls"]:
         os.write(answers, json.dumps({"begin": index}).encode() + b"\n")
-        answer = examine(target, positional, names, distrustful=request["distrustful"])
+        answer = look_up(target, positional, names, check_ownership=request["check_ownership"])
         os.write(answers, json.dumps({"done": index, **answer}).encode() + b"\n")
 
 

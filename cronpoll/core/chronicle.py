@@ -21,7 +21,7 @@ from cronpoll.core.machine import apply
 from cronpoll.core.model import Book, TaskConfig, TaskState, Trigger
 from cronpoll.core.text import utc_text
 
-Outcome = Literal["running", "succeeded", "failed", "replaced", "interrupted"]
+RunOutcome = Literal["running", "succeeded", "failed", "replaced", "interrupted"]
 IsDue = Callable[[TaskConfig, datetime], bool]
 
 
@@ -32,8 +32,8 @@ class Attempt(msgspec.Struct, rename="camel"):
     started_at: datetime
     due_at: datetime
     trigger: Trigger
-    nominal_at: datetime | None = None
-    outcome: Outcome = "running"
+    period: datetime | None = None
+    outcome: RunOutcome = "running"
     ended_at: datetime | None = None
     duration_ms: float | None = None
     error: str | None = None
@@ -49,27 +49,27 @@ class Note(msgspec.Struct, frozen=True, rename="camel"):
     text: str
 
 
-Entry = Attempt | Note
+Item = Attempt | Note
 
 
-def entries(record: Iterable[Book | e.Event], name: str) -> list[Entry]:
+def history(record: Iterable[Book | e.Event], name: str) -> list[Item]:
     """The history of a task, in the order in which it was recorded."""
-    found: list[Entry] = []
+    found: list[Item] = []
     runs: dict[str, Attempt] = {}
     for item in record:
         if isinstance(item, Book) or getattr(item, "task_name", None) != name:
             continue
-        entry = _entry(item, runs)
-        if entry is not None:
-            found.append(entry)
+        line = _item(item, runs)
+        if line is not None:
+            found.append(line)
     return found
 
 
-def _entry(event: e.Event, runs: dict[str, Attempt]) -> Entry | None:
-    """A new entry, or None if the event only says more about a run that is there already, or nothing of interest."""
+def _item(event: e.Event, runs: dict[str, Attempt]) -> Item | None:
+    """A new item, or None if the event only says more about a run that is there already, or nothing of interest."""
     match event:
         case e.TaskRunStarted():
-            run = Attempt(event.run_id, event.actual_time, event.scheduled_time, event.trigger, event.nominal_time)
+            run = Attempt(event.run_id, event.started_at, event.due_at, event.trigger, event.period)
             runs[event.run_id] = run
             return run
         case e.TaskRunCompleted() | e.TaskRunFailed() | e.TaskRunReplaced() | e.TaskRunInterrupted():
@@ -121,7 +121,7 @@ def _resumed(event: e.TaskResumed) -> str:
 
 _TEXTS: dict[type[e.Event], Callable[..., str]] = {
     e.TaskMissed: _missed,
-    e.TaskSkipped: lambda event: f"skipped the due minute {utc_text(event.scheduled_time)}: {event.reason}",
+    e.TaskSkipped: lambda event: f"skipped the due minute {utc_text(event.due_at)}: {event.reason}",
     e.TaskRetryPreempted: lambda event: f"the pending retry is gone: {event.reason}",
     e.TaskSuspended: lambda event: f"suspended by {event.by}",
     e.TaskResumed: _resumed,
@@ -170,7 +170,11 @@ def why(
             task = item.tasks.get(name)
             before = book.tasks.get(name)
             book = Book(item.scheduler_identifier, tasks={} if task is None else {name: task})
-            if task is not None and task.base >= instant and (before is None or before.base < instant):
+            if (
+                task is not None
+                and task.settled_until >= instant
+                and (before is None or before.settled_until < instant)
+            ):
                 covered = settled is not None  # it was settled in a part of the record that is not there
             continue
         began = began or item.at
@@ -185,12 +189,12 @@ def why(
         if settled is None and after is not None and after >= instant and (passed is None or passed < instant):
             settled = item, passed is not None
         if getattr(item, "task_name", None) == name:
-            entry = _entry(item, runs)
-            if isinstance(entry, Attempt) and entry.trigger != "manual":
-                attempts[entry.run_id] = entry
+            line = _item(item, runs)
+            if isinstance(line, Attempt) and line.trigger != "manual":
+                attempts[line.run_id] = line
     if not past:
         in_force = _config_of(book, name)
-    mine = tuple(attempt for attempt in attempts.values() if instant in (attempt.due_at, attempt.nominal_at))
+    mine = tuple(attempt for attempt in attempts.values() if instant in (attempt.due_at, attempt.period))
     if mine:
         return Finding(instant, "started", _told(mine), mine)
     if instant > now:
@@ -220,7 +224,7 @@ def _config_of(book: Book, name: str) -> TaskConfig | None:
 
 def _base_of(book: Book, name: str) -> datetime | None:
     task = book.tasks.get(name)
-    return None if task is None else task.base
+    return None if task is None else task.settled_until
 
 
 def _told(attempts: tuple[Attempt, ...]) -> str:
@@ -266,7 +270,7 @@ def _by(event: e.Event, instant: datetime, attempts: dict[str, Attempt]) -> Find
             return Finding(instant, "missed", f"missed: {event.reason}{stands}", () if run is None else (run,))
         case e.TaskRunStarted():
             run = attempts[event.run_id]
-            text = f"missed: the start at {utc_text(event.actual_time)}, for {utc_text(event.scheduled_time)}, stands for it"
+            text = f"missed: the start at {utc_text(event.started_at)}, for {utc_text(event.due_at)}, stands for it"
             return Finding(instant, "missed", text, (run,))
         case e.TaskSkipped():
             return Finding(instant, "skipped", f"skipped: {event.reason}")

@@ -98,16 +98,16 @@ class SchedulerStopped(Event, frozen=True):
 
 
 class TaskRunStarted(Event, frozen=True, gc=False):
-    """`scheduled_time`: the due instant served; of a task with a window the chosen time, and `nominal_time` its period."""
+    """`due_at`: the due instant served; of a task with a window the chosen time, and `period` its nominal minute."""
 
     journaled = True
     task_name: str
-    scheduled_time: Instant
-    actual_time: Instant
+    due_at: Instant = msgspec.field(name="scheduledTime")
+    started_at: Instant = msgspec.field(name="actualTime")
     run_id: str
     trigger: Trigger
     is_retry: bool = False
-    nominal_time: Instant | None = None
+    period: Instant | None = msgspec.field(default=None, name="nominalTime")
 
 
 class TaskRunCompleted(Event, frozen=True, gc=False):
@@ -184,8 +184,8 @@ class TaskSkipped(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
     reason: str
-    scheduled_time: Instant
-    nominal_time: Instant | None = None
+    due_at: Instant = msgspec.field(name="scheduledTime")
+    period: Instant | None = msgspec.field(default=None, name="nominalTime")
 
 
 class TaskUnschedulable(Event, frozen=True, gc=False):
@@ -208,7 +208,7 @@ class TaskAttemptDropped(Event, frozen=True, gc=False):
     journaled = True
     task_name: str
     trigger: Trigger
-    scheduled_time: Instant
+    due_at: Instant = msgspec.field(name="scheduledTime")
     reason: str
 
 

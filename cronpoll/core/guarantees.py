@@ -379,10 +379,10 @@ class Audit:
         task = _Task(state.task_name, state.config, state.registered_at, self._ticks(state.task_name, state.config))
         task.registered = state.registered
         task.lost_until = state.unschedulable_until
-        task.settled, task.served = state.base, state.served_until
+        task.settled, task.served = state.settled_until, state.latest_start
         task.runs = {run.run_id: self._run_of(run, state) for run in state.runs}
         task.detached = {run.run_id for run in state.runs if run.detached}
-        task.newest, task.period, task.nominal = state.newest_run, state.period, state.nominal
+        task.newest, task.period, task.nominal = state.newest_run, state.due_at, state.period
         task.attempt, task.deaths = state.attempt, state.deaths
         task.retry = None if state.retry_at is None else self._unset(state.retry_at)
         task.quarantine = None if state.quarantined_until is None else self._unset(state.quarantined_until)
@@ -390,13 +390,13 @@ class Audit:
         task.interrupted = _LONG_AGO if state.interrupted else None
         task.suspended = state.suspended
         task.handled = frozenset(state.handled)
-        task.last_start, task.last_end = state.last_start, state.last_end
+        task.last_start, task.last_end = state.started_at, state.ended_at
         task.last_attempt = state.last_attempt_at
         task.ran_before = state.last_attempt_at is not None
         return task
 
     def _run_of(self, run: OpenRun, state: TaskState) -> _Run:
-        period = state.period if run.run_id == state.newest_run else None
+        period = state.due_at if run.run_id == state.newest_run else None
         return _Run(run.started_at, period, run.manual, run.run_id.rpartition("-")[0], None)
 
     def _ticks(self, name: str, config: TaskConfig) -> AnyTicks | None:
@@ -453,7 +453,7 @@ class Audit:
     # Starts.
 
     def _started(self, event: e.TaskRunStarted) -> None:
-        now, run_id = event.actual_time, event.run_id
+        now, run_id = event.started_at, event.run_id
         manual = event.trigger == "manual"
         self._active = now
         task = self._known(event)
@@ -480,7 +480,7 @@ class Audit:
             self._violated(p.START_OWED, task, event, f"started {_text(now)}, and written down for another time")
         if not task.registered:
             self._violated(p.START_OWED, task, event, "started although the task is not registered")
-        if manual and (event.scheduled_time != now or event.is_retry or event.nominal_time is not None):
+        if manual and (event.due_at != now or event.is_retry or event.period is not None):
             self._violated(p.START_OWED, task, event, "started by hand, and said to be for a due minute")
         if self._degraded:
             self._violated(p.START_OWED, task, event, "started while nothing could be made durable")
@@ -489,9 +489,7 @@ class Audit:
             self._violated(p.NO_OVERLAP, task, event, f"started while {others} was still running")
         if not manual:
             self._started_by_rule(task, event, now)
-        task.runs[run_id] = _Run(
-            now, None if manual else event.scheduled_time, manual, self._instance, event, self._steps
-        )
+        task.runs[run_id] = _Run(now, None if manual else event.due_at, manual, self._instance, event, self._steps)
         task.ran_before = True
         task.last_attempt = now
         task.last = event
@@ -500,7 +498,7 @@ class Audit:
 
     def _started_by_rule(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
         occasions, options = self._occasions, task.config.options
-        trigger, scheduled = event.trigger, event.scheduled_time
+        trigger, scheduled = event.trigger, event.due_at
         self._starts_by_rule += 1
         if task.asleep:
             self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
@@ -563,7 +561,7 @@ class Audit:
             self._violated(p.RETRY_RULE, task, event, "overtakes a retry, and nothing says so")
 
     def _started_for_due(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
-        scheduled, ticks, occasions = event.scheduled_time, task.ticks, self._occasions
+        scheduled, ticks, occasions = event.due_at, task.ticks, self._occasions
         occasions[p.ONE_EXECUTION] += 1
         if scheduled <= task.settled:
             if task.served is not None and scheduled <= task.served:
@@ -572,7 +570,7 @@ class Audit:
                 self._violated(p.PERMANENT, task, event, f"{_text(scheduled)} had been settled without a start")
         if event.trigger == "boot" and not task.registered_at - MINUTE < scheduled <= task.registered_at:
             self._violated(p.START_OWED, task, event, f"its schedule was registered {_text(task.registered_at)}")
-        if task.handled and (event.nominal_time or scheduled) in task.handled:
+        if task.handled and (event.period or scheduled) in task.handled:
             self._violated(p.PERMANENT, task, event, "its period was handled before the schedule was edited")
         if task.config.options.catch_up != "once" and now >= scheduled + MINUTE:
             self._check(
@@ -584,7 +582,7 @@ class Audit:
         if isinstance(ticks, Chosen):
             self._started_in_window(task, ticks, event, now)
             return
-        if event.nominal_time is not None:
+        if event.period is not None:
             self._violated(p.START_OWED, task, event, "has a period, and the task has no windows")
         latest = self._latest(task, ticks, now)
         if latest != scheduled:
@@ -603,14 +601,14 @@ class Audit:
 
     def _first_unsettled(self, task: _Task, event: e.TaskRunStarted, first: datetime | None, now: datetime) -> None:
         self._occasions[p.ACCOUNTED] += 1
-        if first is not None and first < event.scheduled_time:
+        if first is not None and first < event.due_at:
             self._violated(
                 p.ACCOUNTED, task, event, f"{_text(first)} was due before, and nothing says what became of it"
             )
-        self._in_time(task, event, now, p.OWED_STARTED, event.scheduled_time, "the due minute")
+        self._in_time(task, event, now, p.OWED_STARTED, event.due_at, "the due minute")
 
     def _started_in_window(self, task: _Task, ticks: Chosen, event: e.TaskRunStarted, now: datetime) -> None:
-        scheduled, nominal = event.scheduled_time, event.nominal_time
+        scheduled, nominal = event.due_at, event.period
         if not self._check(nominal is not None, p.IN_WINDOW, task, event, "has no period") or nominal is None:
             return
         if ticks.nominals.latest(nominal) != nominal:
@@ -668,7 +666,7 @@ class Audit:
             task.forget_beyond = 64 + 2 * len(task.executed)  # not at every start
 
     def _started_as_retry(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
-        if task.retry is None or event.scheduled_time != task.period:
+        if task.retry is None or event.due_at != task.period:
             self._violated(p.START_OWED, task, event, "no failed run of this period awaits a retry")
             return
         early = self._unset(now) < task.retry - UNRECORDED
@@ -937,14 +935,14 @@ class Audit:
         task = self._known(event)
         if task is None:
             return
-        now, due = event.at, event.scheduled_time
+        now, due = event.at, event.due_at
         self._active = now
         self._settles(task, event, due)
         ticks = task.ticks
         if ticks is not None and ticks.exact:
             first = self._first_open(task, ticks, due)
             self._check(first == due, p.ACCOUNTED, task, event, f"the first due instant not settled was {_text(first)}")
-        nominal = event.nominal_time or due
+        nominal = event.period or due
         cause = task.config.options.concurrency == "forbid" and self._ran_at(task, due)
         if isinstance(ticks, Chosen):
             if ticks.exact and ticks.chosen(nominal) != due:
@@ -1005,7 +1003,7 @@ class Audit:
         task = self._known(event)
         if task is None:
             return
-        late = too_late(task.config, event.scheduled_time, event.at)
+        late = too_late(task.config, event.due_at, event.at)
         self._check(late, p.FOR_CAUSE, task, event, "given up although its deadline had not passed")
         pending = {
             "interrupted": None if task.interrupted is None else task.period,
@@ -1013,7 +1011,7 @@ class Audit:
             "retry": None if task.retry is None else task.period,
         }.get(event.trigger)
         unseen = task.newest is None and not self._durable  # its start is not in the log
-        if pending != event.scheduled_time and not (unseen and pending is None and event.trigger != "owed"):
+        if pending != event.due_at and not (unseen and pending is None and event.trigger != "owed"):
             self._violated(p.FOR_CAUSE, task, event, f"what was pending of this kind was for {_text(pending)}")
         self._check(not task.asleep, p.SUSPENSION, task, event, "given up while the task was suspended")
         if event.trigger == "interrupted":

@@ -23,7 +23,7 @@ from cronpoll.core.zones import EARLIEST, LATEST
 
 Table = dict[tuple[str, str], str]
 
-REMAINS_LIMIT: Final = 100
+MAYBE_ALIVE_LIMIT: Final = 100
 """Runs of one task whose children may be left over: as many as can have been open at once, within reason."""
 
 SCHEDULER: Final[Table] = {
@@ -119,12 +119,12 @@ def _added(book: Book, event: e.TaskAdded) -> None:
         event.task_name,
         config,
         event.at,
-        max(base, earlier.base),
-        served_until=earlier.served_until,
-        last_start=earlier.last_start,
+        max(base, earlier.settled_until),
+        latest_start=earlier.latest_start,
+        started_at=earlier.started_at,
         suspended=earlier.suspended,
         handled=event.handled,
-        remains=earlier.remains,
+        maybe_alive=earlier.maybe_alive,
         runs=tuple(replace(run, detached=True) for run in earlier.runs),
     )
 
@@ -141,9 +141,9 @@ def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
         opening = opening_base_of(new, event.at)
         task.handled = event.handled
         task.unschedulable_until = None
-        task.base = opening if task.served_until is None else max(opening, task.served_until)
+        task.settled_until = opening if task.latest_start is None else max(opening, task.latest_start)
     if new.options.on_change == "reset" and (schedule_changed or old.retry_delay_ms != new.retry_delay_ms):
-        task.last_end = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
+        task.ended_at = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
         task.last_error = task.retry_at = task.owed_at = None
 
 
@@ -170,7 +170,7 @@ def _orphaned(task: TaskState, event: e.TaskOrphaned) -> None:
     if task.runs:
         # Runs are open only if nobody closed them: the process died. An orderly stop closes every run it cuts off.
         task.deaths += 1
-    task.remains = _remains(task, task.runs)
+    task.maybe_alive = _maybe_alive(task, task.runs)
     task.runs = ()
 
 
@@ -179,24 +179,24 @@ def _quarantined(task: TaskState, event: e.TaskQuarantined) -> None:
 
 
 def _started(task: TaskState, event: e.TaskRunStarted) -> None:
-    at = event.actual_time
+    at = event.started_at
     manual = event.trigger == "manual"
     task.runs = (*task.runs, OpenRun(event.run_id, at, manual))
-    task.remains = ()  # or nothing would have been started
+    task.maybe_alive = ()  # or nothing would have been started
     task.last_attempt_at = at
     if manual:
         return
     task.newest_run = event.run_id
-    task.last_start = at
+    task.started_at = at
     # The instant served can lie ahead of the start: an owed one, after the clock was set back. It is served all the same.
-    served = max(at, event.scheduled_time)
-    if task.served_until is None or served > task.served_until:
-        task.served_until = served
-    if served > task.base:
-        task.base = served
+    served = max(at, event.due_at)
+    if task.latest_start is None or served > task.latest_start:
+        task.latest_start = served
+    if served > task.settled_until:
+        task.settled_until = served
     task.attempt = task.attempt + 1 if event.is_retry else 1
-    task.period = event.scheduled_time
-    task.nominal = event.nominal_time
+    task.due_at = event.due_at
+    task.period = event.period
     task.retry_at = task.owed_at = task.quarantined_until = None
     task.interrupted = False
 
@@ -223,14 +223,14 @@ def obliges(task: TaskState, run: OpenRun) -> bool:
 def _completed(task: TaskState, event: e.TaskRunCompleted) -> None:
     if _close(task, event.run_id) is None:
         return
-    task.last_end = task.last_success_at = event.at
+    task.ended_at = task.last_success_at = event.at
     task.deaths = 0
 
 
 def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
     if _close(task, event.run_id) is None:
         return
-    task.last_end = task.last_failure_at = event.at
+    task.ended_at = task.last_failure_at = event.at
     task.last_error = event.error
     task.deaths = 0
     if event.next_retry_at is not None:
@@ -240,20 +240,20 @@ def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
 
 def _replaced(task: TaskState, event: e.TaskRunReplaced) -> None:
     if _close(task, event.run_id) is not None:
-        task.last_end = event.at
+        task.ended_at = event.at
 
 
 def _interrupted(task: TaskState, event: e.TaskRunInterrupted) -> None:
     run = _close(task, event.run_id)
     if run is None:
         return
-    task.remains = _remains(task, (run,))
+    task.maybe_alive = _maybe_alive(task, (run,))
     if obliges(task, run) and task.config.options.interrupted == "restart":
         task.interrupted = True
 
 
-def _remains(task: TaskState, more: tuple[OpenRun, ...]) -> tuple[OpenRun, ...]:
-    return (*task.remains, *more)[-REMAINS_LIMIT:]
+def _maybe_alive(task: TaskState, more: tuple[OpenRun, ...]) -> tuple[OpenRun, ...]:
+    return (*task.maybe_alive, *more)[-MAYBE_ALIVE_LIMIT:]
 
 
 def _process_started(task: TaskState, event: e.TaskProcessStarted) -> None:
@@ -261,7 +261,7 @@ def _process_started(task: TaskState, event: e.TaskProcessStarted) -> None:
 
 
 def _survivors_gone(task: TaskState, _: e.TaskSurvivorsGone) -> None:
-    task.remains = ()
+    task.maybe_alive = ()
 
 
 def _suspended(task: TaskState, event: e.TaskSuspended) -> None:
@@ -274,7 +274,7 @@ def _resumed(task: TaskState, event: e.TaskResumed) -> None:
         task.suspended = False
     if task.is_suspended:
         return
-    task.base = max(task.base, event.at if event.open_at is None else event.open_at - MICROSECOND)
+    task.settled_until = max(task.settled_until, event.at if event.open_at is None else event.open_at - MICROSECOND)
     task.retry_at = task.owed_at = None
     task.interrupted = False
 
@@ -297,23 +297,23 @@ def _preempted(task: TaskState, _: e.TaskRetryPreempted) -> None:
 
 
 def _missed(task: TaskState, event: e.TaskMissed) -> None:
-    if event.last_missed > task.base:
-        task.base = event.last_missed
+    if event.last_missed > task.settled_until:
+        task.settled_until = event.last_missed
 
 
 def _skipped(task: TaskState, event: e.TaskSkipped) -> None:
-    if event.scheduled_time > task.base:
-        task.base = event.scheduled_time
+    if event.due_at > task.settled_until:
+        task.settled_until = event.due_at
 
 
 def _base_reset(task: TaskState, event: e.TaskBaseReset) -> None:
-    task.base = event.at
-    if task.served_until is not None and task.served_until > event.at:
-        task.served_until = event.at
+    task.settled_until = event.at
+    if task.latest_start is not None and task.latest_start > event.at:
+        task.latest_start = event.at
     if task.owed_at is not None and task.owed_at > event.at:
         task.owed_at = event.at
-    if task.period is not None and task.period > event.at:
-        task.period = event.at
+    if task.due_at is not None and task.due_at > event.at:
+        task.due_at = event.at
 
 
 def _clock_stepped(book: Book, event: e.ClockStepped) -> None:

@@ -1,5 +1,21 @@
 """The values everything else speaks about: what a user registers and what the scheduler remembers of it.
 
+The words, which mean the same in TOML, code, events, commands and manual (some names on disk are older: there they stay):
+
+    period         one nominal due minute of a schedule, as an instant
+    chosen_at      the second that the window of a task gives a period
+    due_at         the instant at which a start is owed: the chosen time, or the minute itself
+    settled_until  everything due up to here has got its outcome
+    latest_start   the guard: up to here nothing is started a second time
+    started_at     when a run began; ended_at, when it ended
+    attempt, run   one start of the work; execution: the attempts of one period
+    handled        a period that has its outcome already, although the present schedule could choose it again
+    owed           a start that has to happen; owed_at: one that stays owed although the schedule does not say so any more
+    step           what follows for a task now, as a value (`steps`); it is installed once its events are durable
+    passed         due instants that get no start of their own: missed or skipped
+    held           a name of which nothing starts, because something of an earlier run may be alive
+    outcome        what became of a period: executed, skipped, missed, unschedulable
+
 Instants are aware datetimes in UTC, durations are timedeltas (milliseconds where they are written down). A value that is
 shared is frozen; `TaskState` alone changes, and only `machine.apply` changes it. msgspec structs are used because a
 hundred thousand of these are alive at once and every one of them goes through the journal.
@@ -145,32 +161,35 @@ class OpenRun(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
 
 
 class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
-    """What is remembered of one name. `owed.owed` reads it, `machine.apply` writes it, the journal keeps it.
+    """What is remembered of one name. `steps` reads it, `machine.apply` writes it, the journal keeps it.
 
-    `base`: due instants up to here are settled. It is the later of the last start and the moment the present schedule was
-    registered, save that the minute of the registration itself stays open (the boot rule). `served_until` is the latest
-    start by the wall clock, kept apart: it is the guard against a second start that outlives edits, `on_change = "reset"`,
-    and clocks set back, after which the last start (`last_start`) may lie before earlier ones. `retry_after_ms` is the
-    delay that a pending retry was given: it is fixed when the run ends, whatever is edited later. `suspended` is the
-    operator's doing; the registration can suspend the task, too. `remains` are runs that ended with their process, or by
-    being given up: children of theirs may still be alive, and nothing may start before they are gone. `handled` are
-    nominal minutes that an earlier schedule has settled and the present one could choose again; `nominal` is that of the
-    last start, if it has a window; `unschedulable_until` how far periods without a chosen time have been recorded.
+    `settled_until`: everything due up to here has got its outcome. It is the later of the last start and the moment the
+    present schedule was registered, save that the minute of the registration itself stays open (the boot rule).
+    `latest_start` is the latest start by the wall clock, kept apart: it is the guard against a second start that outlives
+    edits, `on_change = "reset"`, and clocks set back, after which the last start (`started_at`) may lie before earlier ones.
+    `due_at` and `period` are those of the last start by schedule. `ended_at` is the end of the last run that ended, by
+    schedule or by hand, and `run_began` its start: what fell due between the two fell into the task's own run.
+    `retry_after_ms` is the delay that a pending retry was given: it is fixed when the run ends, whatever is edited later.
+    `owed_at` and `owed_period`: a start that is owed beside what the schedule says. `suspended` is the operator's doing;
+    the registration can suspend the task, too. `maybe_alive` are runs that ended with their process, or by being given up:
+    children of theirs may still be alive, and nothing may start before they are gone. `handled` are periods that an earlier
+    schedule has settled and the present one could choose again; `unschedulable_until` says how far periods without a chosen
+    time have been recorded.
     """
 
     task_name: str
     config: TaskConfig
     registered_at: Instant
-    base: Instant
+    settled_until: Instant = msgspec.field(name="base")
     registered: bool = True
-    served_until: Instant | None = None
-    last_start: Instant | None = None
-    last_end: Instant | None = None
+    latest_start: Instant | None = msgspec.field(default=None, name="servedUntil")
+    started_at: Instant | None = msgspec.field(default=None, name="lastStart")
+    ended_at: Instant | None = msgspec.field(default=None, name="lastEnd")
     last_attempt_at: Instant | None = None
     last_success_at: Instant | None = None
     last_failure_at: Instant | None = None
     last_error: str | None = None
-    period: Instant | None = None
+    due_at: Instant | None = msgspec.field(default=None, name="period")
     attempt: Count = 0
     retry_at: Instant | None = None
     retry_after_ms: float = 0.0
@@ -181,10 +200,12 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     deaths: Count = 0
     quarantined_until: Instant | None = None
     suspended: bool = False
-    nominal: Instant | None = None
+    period: Instant | None = msgspec.field(default=None, name="nominal")
     handled: tuple[Instant, ...] = ()
     unschedulable_until: Instant | None = None
-    remains: tuple[OpenRun, ...] = ()
+    maybe_alive: tuple[OpenRun, ...] = msgspec.field(default=(), name="remains")
+    run_began: Instant | None = None
+    owed_period: Instant | None = None
 
     @property
     def is_suspended(self) -> bool:

@@ -87,7 +87,7 @@ def owed(
         return _NOTHING
     if quarantine_end is not None and elapsed < quarantine_end:
         return Verdict(Action.NOTHING, again=quarantine_end)
-    due = latest_due if latest_due is not None and latest_due > task.base else None
+    due = latest_due if latest_due is not None and latest_due > task.settled_until else None
 
     if task.runs:
         if due is None or options.concurrency == "queue":
@@ -106,12 +106,12 @@ def owed(
             return Verdict(Action.START, "boot" if at_boot else "due", due)
         return Verdict(Action.MISS, due=due)
     if task.interrupted:
-        return _another("interrupted", task.period, task.config, now)
+        return _another("interrupted", task.due_at, task.config, now)
     if task.owed_at is not None:
         return _another("owed", task.owed_at, task.config, now)
     if retry_due is not None:
         if elapsed >= retry_due:
-            return _another("retry", task.period, task.config, now)
+            return _another("retry", task.due_at, task.config, now)
         return Verdict(Action.NOTHING, again=retry_due)
     return _NOTHING
 
@@ -133,9 +133,9 @@ def _fell_into_last_run(task: TaskState, due: datetime, now: datetime) -> bool:
 
     A run that ended later than now did so before the clock was set back: nothing can be said by it.
     """
-    if task.last_start is None or due <= task.last_start:
-        return bool(task.runs) and task.last_start is None
-    return bool(task.runs) or (task.last_end is not None and due <= task.last_end <= now)
+    if task.started_at is None or due <= task.started_at:
+        return bool(task.runs) and task.started_at is None
+    return bool(task.runs) or (task.ended_at is not None and due <= task.ended_at <= now)
 
 
 def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: datetime | None) -> bool:
@@ -167,7 +167,7 @@ def owed_under(
     task: TaskState, latest_due: datetime | None, now: datetime, waiting_since: datetime | None = None
 ) -> datetime | None:
     """The due instant that the present schedule of `task` still owes, for when it is about to be replaced by another."""
-    if latest_due is None or latest_due <= task.base:
+    if latest_due is None or latest_due <= task.settled_until:
         return task.owed_at
     if task.config.options.concurrency == "forbid" and (task.runs or _fell_into_last_run(task, latest_due, now)):
         return task.owed_at
@@ -204,4 +204,4 @@ def quarantine_delay(config: TaskConfig, deaths: int) -> timedelta | None:
 
 
 def clock_was_wrong(task: TaskState, now: datetime) -> bool:
-    return task.base - now > WRONG_CLOCK
+    return task.settled_until - now > WRONG_CLOCK

@@ -135,27 +135,27 @@ class Draw(NamedTuple):
     refused: str | None
 
 
-class Decision(NamedTuple):
-    """What is known about one period. `chosen` is None if it is unschedulable; then `reason` says why."""
+class Choice(NamedTuple):
+    """What is known about one period. `chosen_at` is None if it is unschedulable; then `reason` says why."""
 
     period_id: str
-    nominal: datetime
+    period: datetime
     window_start: datetime
     window_end: datetime
     period_key: str
     seed_hash: str
-    chosen: datetime | None
+    chosen_at: datetime | None
     reason: str | None
     draws: int
 
     @property
     def settles_at(self) -> datetime:
         """When the period can be handled: at its chosen time, or at the end of its window if it has none."""
-        return self.chosen or self.window_end
+        return self.chosen_at or self.window_end
 
 
-def decide(identity: str, spread: Spread, zone: tzinfo, nominal: datetime) -> Decision:
-    """The decision for the period of `nominal`, an instant in UTC on a whole minute."""
+def choose(identity: str, spread: Spread, zone: tzinfo, nominal: datetime) -> Choice:
+    """The choice for the period of `nominal`, an instant in UTC on a whole minute."""
     second = int((nominal - EPOCH).total_seconds())
     start, end = (second, second) if spread.window is None else spread.window.around(second)
     period_id = _period_id(nominal)
@@ -166,10 +166,10 @@ def decide(identity: str, spread: Spread, zone: tzinfo, nominal: datetime) -> De
     if spread.only is None and spread.avoid is None:
         # The first candidate is the one; this is the way that is taken a million times.
         if start == end:
-            return Decision(period_id, nominal, nominal, nominal, key, digest, nominal, None, 0)
+            return Choice(period_id, nominal, nominal, nominal, key, digest, nominal, None, 0)
         bits = _mixed((int(digest[:16], 16) + _STEP) & _MASK)
         chosen = _instant(start + offset(bits, spread, end - start, second - start))
-        return Decision(period_id, nominal, _instant(start), _instant(end), key, digest, chosen, None, 1)
+        return Choice(period_id, nominal, _instant(start), _instant(end), key, digest, chosen, None, 1)
     return _constrained(spread, zone, nominal, second, start, end, period_id, key, digest)
 
 
@@ -183,7 +183,7 @@ def _constrained(
     period_id: str,
     key: str,
     digest: str,
-) -> Decision:
+) -> Choice:
     chosen: datetime | None = None
     reason: str | None = None
     number = 0
@@ -199,7 +199,7 @@ def _constrained(
         reason = f"its only time is refused: {reason}"
     else:
         reason = f"none of {number} candidates is allowed; the last was refused: {reason}"
-    return Decision(
+    return Choice(
         period_id, nominal, _instant(start), _instant(end), key, digest, chosen, reason, number if start != end else 0
     )
 

@@ -35,7 +35,7 @@ class Calendar(Protocol):
 _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
 
-class Outcome(NamedTuple):
+class Reconciled(NamedTuple):
     events: list[e.Event]
     added: int
     preserved: list[str]
@@ -51,7 +51,7 @@ def reconcile(
     *,
     after_restart: bool,
     waiting: Mapping[str, datetime] = _NOBODY,
-) -> Outcome:
+) -> Reconciled:
     """Compare `wanted` with the book.
 
     `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a slot, and since when.
@@ -79,7 +79,7 @@ def reconcile(
                 )
             )
             if known is not None and clock_was_wrong(known, now):
-                events.append(e.TaskBaseReset(now, name, known.base))
+                events.append(e.TaskBaseReset(now, name, known.settled_until))
             if config.options.suspend:
                 events.append(e.TaskSuspended(now, name, "file"))
             continue
@@ -99,8 +99,8 @@ def reconcile(
         if known.config.options.suspend and not config.options.suspend:
             events.append(calendar.resumed(known, now, "file", config))  # behind what it drops
         if clock_was_wrong(known, now):
-            events.append(e.TaskBaseReset(now, name, known.base))
-    return Outcome(events, added, preserved, overridden, orphaned)
+            events.append(e.TaskBaseReset(now, name, known.settled_until))
+    return Reconciled(events, added, preserved, overridden, orphaned)
 
 
 def _runs_nobody_answers_for(book: Book, names: set[str], now: datetime) -> Iterable[e.Event]:

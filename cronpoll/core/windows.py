@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.model import MICROSECOND
-from cronpoll.core.periods import Decision, Spread, decide
+from cronpoll.core.periods import Choice, Spread, choose
 from cronpoll.core.zones import EARLIEST, EPOCH, LATEST, Gap, Zone, second_of, zone_of
 
 SEARCH_PERIODS: Final = 3_000
@@ -29,9 +29,9 @@ _SLACK: Final = timedelta(hours=3)
 _NO_TIME: Final = timedelta(0)
 
 
-@lru_cache(maxsize=8_192)  # a decision is asked for several times in a row, and then not again for long
-def _decided(identity: str, spread: Spread, zone: Zone, nominal: datetime) -> Decision:
-    return decide(identity, spread, zone.tzinfo, nominal)
+@lru_cache(maxsize=8_192)  # a choice is asked for several times in a row, and then not again for long
+def _chosen(identity: str, spread: Spread, zone: Zone, nominal: datetime) -> Choice:
+    return choose(identity, spread, zone.tzinfo, nominal)
 
 
 @lru_cache(maxsize=1_024)
@@ -98,20 +98,20 @@ class PeriodSchedule(NamedTuple):
         """How far behind its nominal minute a window can end."""
         return _reach(self.spread)[1]
 
-    def decision(self, nominal: datetime) -> Decision:
-        return _decided(self.identity, self.spread, self.zone, nominal)
+    def choice(self, nominal: datetime) -> Choice:
+        return _chosen(self.identity, self.spread, self.zone, nominal)
 
-    def from_nominal(self, earliest: datetime) -> Iterator[Decision]:
+    def from_nominal(self, earliest: datetime) -> Iterator[Choice]:
         """The decisions of the periods from `earliest` on, in order of their nominal minutes."""
         nominal = self.nominals.next_after(earliest - MICROSECOND)
         while nominal is not None:
-            yield self.decision(nominal)
+            yield self.choice(nominal)
             nominal = self.nominals.next_after(nominal)
 
-    def _backwards(self, latest: datetime) -> Iterator[Decision]:
+    def _backwards(self, latest: datetime) -> Iterator[Choice]:
         nominal = self.nominals.previous_at_or_before(latest)
         while nominal is not None:
-            yield self.decision(nominal)
+            yield self.choice(nominal)
             nominal = self.nominals.previous_at_or_before(nominal - MICROSECOND)
 
     # Whole days that the constraints refuse are passed over: a task of every minute has thousands of periods in a weekend.
@@ -154,7 +154,7 @@ class PeriodSchedule(NamedTuple):
         tried = 0
         nominal = self._promising(self.nominals.next_after(instant - late - MICROSECOND), 1)
         while nominal is not None and (best is None or nominal - early <= best):  # else no need to decide it
-            chosen = self.decision(nominal).chosen
+            chosen = self.choice(nominal).chosen_at
             if chosen is not None and chosen > instant and (best is None or chosen < best):
                 best = chosen
             tried += chosen is None
@@ -170,7 +170,7 @@ class PeriodSchedule(NamedTuple):
         tried = 0
         nominal = self._promising(self.nominals.previous_at_or_before(instant + early), -1)
         while nominal is not None and nominal + late > (best or after) - MICROSECOND:
-            chosen = self.decision(nominal).chosen
+            chosen = self.choice(nominal).chosen_at
             if chosen is not None and chosen <= instant and (best is None or chosen > best):
                 best = chosen
             tried += chosen is None
@@ -180,15 +180,15 @@ class PeriodSchedule(NamedTuple):
         return best if best is not None and best > after else None
 
     def matches(self, instant: datetime) -> bool:
-        return self.nominal_of(instant) is not None
+        return self.period_of(instant) is not None
 
-    def nominal_of(self, chosen: datetime) -> datetime | None:
+    def period_of(self, chosen: datetime) -> datetime | None:
         """The nominal minute whose chosen time this is; the latest, should there be two."""
-        for decision in self._backwards(chosen + self.early):
-            if decision.window_end < chosen:
+        for choice in self._backwards(chosen + self.early):
+            if choice.window_end < chosen:
                 return None
-            if decision.chosen == chosen:
-                return decision.nominal
+            if choice.chosen_at == chosen:
+                return choice.period
         return None
 
     def look_after(self, instant: datetime) -> datetime | None:
@@ -197,20 +197,20 @@ class PeriodSchedule(NamedTuple):
         best: datetime | None = None
         nominal = self.nominals.next_after(instant - late - MICROSECOND)
         while nominal is not None and (best is None or nominal - early <= best):
-            settled = self.decision(nominal).settles_at
+            settled = self.choice(nominal).settles_at
             if settled > instant and (best is None or settled < best):
                 best = settled
             nominal = self.nominals.next_after(nominal)
         return best
 
-    def unschedulable(self, after: datetime, until: datetime) -> list[Decision]:
+    def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:
         """The periods without a chosen time whose window closes in (after, until], the latest ones if they are many."""
         found = []
-        for tried, decision in enumerate(self._backwards(until + self.early)):
-            if decision.window_end <= after or tried > SEARCH_PERIODS:
+        for tried, choice in enumerate(self._backwards(until + self.early)):
+            if choice.window_end <= after or tried > SEARCH_PERIODS:
                 break
-            if decision.chosen is None and decision.window_end <= until:
-                found.append(decision)
+            if choice.chosen_at is None and choice.window_end <= until:
+                found.append(choice)
         return found[::-1]
 
     def lost_in(self, gap: Gap) -> tuple[int, int]:
@@ -236,7 +236,7 @@ def latest_since(schedule: AnySchedule, base: datetime, now: datetime) -> dateti
 
 def chosen_or_due(schedule: AnySchedule, nominal: datetime) -> datetime | None:
     """When the period of a nominal minute is due: at once for a plain schedule."""
-    return schedule.decision(nominal).chosen if isinstance(schedule, PeriodSchedule) else nominal
+    return schedule.choice(nominal).chosen_at if isinstance(schedule, PeriodSchedule) else nominal
 
 
 def handled_periods(

@@ -23,17 +23,17 @@ class CallbackFailedError(Exception):
     """A callback that a child could import cannot be imported here."""
 
 
-def registrations_of(registry: Registry, clock: Clock, distrustful: bool) -> list[Registration]:
+def registrations_of(registry: Registry, clock: Clock, check_ownership: bool) -> list[Registration]:
     """The registrations of a file without errors. Imports what has to be imported; `CallbackFailedError`."""
     path = registry.python_path
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
-    if distrustful:
+    if check_ownership:
         stand_guard(path)
-    return [_registration(task, registry, clock, distrustful) for task in registry.tasks]
+    return [_registration(task, registry, clock, check_ownership) for task in registry.tasks]
 
 
-def _registration(task: Task, registry: Registry, clock: Clock, distrustful: bool) -> Registration:
-    return registration(task, _callback(task, registry, clock, distrustful))
+def _registration(task: Task, registry: Registry, clock: Clock, check_ownership: bool) -> Registration:
+    return registration(task, _callback(task, registry, clock, check_ownership))
 
 
 def registration(task: Task, callback: Callback) -> Registration:
@@ -60,7 +60,7 @@ def registration(task: Task, callback: Callback) -> Registration:
     )
 
 
-def _callback(task: Task, registry: Registry, clock: Clock, distrustful: bool) -> Callback:
+def _callback(task: Task, registry: Registry, clock: Clock, check_ownership: bool) -> Callback:
     if task.command is not None or task.isolation == "process":
         # Without `cwd`: another user's work begins in that user's home, if there is one, ours where the registry file is.
         cwd = registry.resolved(task.cwd or ".")
@@ -72,11 +72,11 @@ def _callback(task: Task, registry: Registry, clock: Clock, distrustful: bool) -
             return Command(task.command, around)
         assert task.callback is not None
         return IsolatedCall(
-            task.callback, task.args, task.kwargs, registry.python_path, around, distrustful=distrustful
+            task.callback, task.args, task.kwargs, registry.python_path, around, check_ownership=check_ownership
         )
     assert task.callback is not None
     try:
-        found = resolve(task.callback, distrustful=distrustful)
+        found = resolve(task.callback, check_ownership=check_ownership)
     except BaseException as error:  # the module's own code may raise anything, SystemExit included
         text = f'task "{task.name}": importing {task.callback} fails here though not in a child: {type(error).__name__}'
         raise CallbackFailedError(f"{text}: {error}") from error

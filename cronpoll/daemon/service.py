@@ -1,7 +1,7 @@
 """The life of the daemon: take the file over, run, follow its changes, do what is asked, end in order.
 
 The scheduler does the scheduling; this is the shell around it. A version of the registry file passes three gates before it is
-in force: it is read twice to the same content, it is examined (callbacks imported in a child), and the scheduler takes it
+in force: it is read twice to the same content, it is checked (callbacks imported in a child), and the scheduler takes it
 over as a whole. A version that fails at a gate is told once, with every problem, and what was in force stays.
 """
 
@@ -94,12 +94,12 @@ class RejectedError(Exception):
 
 
 class Version(NamedTuple):
-    """A version of the file that passed examination."""
+    """A version of the file that passed the check."""
 
     registry: Registry
     registrations: list[Registration]
     content: bytes
-    mark: str
+    content_id: str
 
 
 class Service:
@@ -109,9 +109,9 @@ class Service:
         self._log = log
         self._stream = stream
         self._notifier = notifier
-        self._distrustful = os.geteuid() == 0 and not settings.trust_files
-        self._rules = Rules(distrustful=self._distrustful, here=True)
-        self._source = Source(settings.config, distrustful=self._distrustful)
+        self._check_ownership = os.geteuid() == 0 and not settings.trust_files
+        self._rules = Rules(check_ownership=self._check_ownership, here=True)
+        self._source = Source(settings.config, check_ownership=self._check_ownership)
         self._modules = assembly.Modules()
         # What TZ was at the start: a callback that sets it, as some frameworks do, must not move every task.
         self._zone = HostZone(environment=dict(os.environ))
@@ -143,18 +143,18 @@ class Service:
             logging.getLogger("cronpoll").warning(
                 "--trust-files: who could have written what root runs is not looked at"
             )
-        examination = loop.create_task(self._first_version())
+        checking = loop.create_task(self._first_version())
         stopping = loop.create_task(self._stop_asked.wait())
-        await asyncio.wait([examination, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([checking, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if not examination.done():
-            examination.cancel()
+        if not checking.done():
+            checking.cancel()
             return OK
         try:
-            version = examination.result()
+            version = checking.result()
         except RejectedError as rejected:
             self._reject(rejected)
-            # What could not even be examined is not wrong: there, starting again does help.
+            # What could not even be checked is not wrong: there, starting again does help.
             return WRONG_CONFIG if self._failed_at is None else FAILED
         self._state_directory = self._directory_of(version.registry)
         daemon = version.registry.daemon
@@ -197,7 +197,7 @@ class Service:
         self._tell(e.DaemonStarted(now, pid, __version__, self._settings.config, self._state_directory))
         self._notifier.status(self._status_line(engine))
         self._notifier.ready()
-        for helper in (self._follow(), self._source.watch(), self._give_signs(engine), Reaper().live()):
+        for helper in (self._watch_file(), self._source.watch(), self._give_signs(engine), Reaper().live()):
             self._help(helper)
         failure = asyncio.get_running_loop().create_task(engine.failed())
         stopping = asyncio.get_running_loop().create_task(self._stop_asked.wait())
@@ -283,21 +283,21 @@ class Service:
         """The file at start, or, if that is wrong and we may, the last one that was right."""
         reading = await self._source.settled()
         try:
-            return await self._examined(reading)
+            return await self._validated(reading)
         except RejectedError as rejected:
             if not self._settings.last_good:
                 raise
             self._reject(rejected)
-            self._told = reading.mark
+            self._told = reading.content_id
         # As much of the file as can be understood may still say where the state is.
         wrong = read(reading.content.decode(errors="replace"), self._settings.config)
         kept = os.path.join(self._directory_of(wrong), LAST_GOOD)
-        reading = Source(kept, distrustful=self._distrustful).read()
+        reading = Source(kept, check_ownership=self._check_ownership).read()
         if reading.problem is not None:
             raise RejectedError(f"and the last good copy cannot be used either: {kept} {reading.problem}", [])
-        return await self._examined(reading)
+        return await self._validated(reading)
 
-    async def _examined(self, reading: Reading) -> Version:
+    async def _validated(self, reading: Reading) -> Version:
         """The second gate. `RejectedError` with every problem."""
         file = self._settings.config
         if reading.distrust is not None:
@@ -312,9 +312,7 @@ class Service:
             )
         except Exception as error:  # no thread, process or descriptor to be had, or a mistake of ours: never the end
             self._failed_at = self._clock.monotonic()
-            raise RejectedError(
-                f"cannot be examined at the moment: {describe(error)}; it is tried again", []
-            ) from error
+            raise RejectedError(f"cannot be checked at the moment: {describe(error)}; it is tried again", []) from error
         for found in registry.denied:
             self._tell(e.AccessDenied(self._clock.wall(), found.path, found.reason))
         problems = [str(problem) for problem in registry.errors]
@@ -324,7 +322,7 @@ class Service:
         try:
             async with asyncio.timeout(IMPORT_SECONDS):
                 registrations = await loop.run_in_executor(
-                    ThreadPerCall(), assembly.registrations_of, registry, self._clock, self._distrustful
+                    ThreadPerCall(), assembly.registrations_of, registry, self._clock, self._check_ownership
                 )
         except TimeoutError:
             raise RejectedError(f"importing its callbacks takes longer than {IMPORT_SECONDS:g} s", []) from None
@@ -333,9 +331,9 @@ class Service:
         except Exception as error:
             self._failed_at = self._clock.monotonic()
             raise RejectedError(f"its tasks cannot be made ready: {describe(error)}; it is tried again", []) from error
-        return Version(registry, registrations, reading.content, reading.mark)
+        return Version(registry, registrations, reading.content, reading.content_id)
 
-    async def _follow(self) -> None:
+    async def _watch_file(self) -> None:
         """Look at the file whenever there is reason to; take a changed version over."""
         while not self._stop_asked.is_set():
             await self._source.changed()
@@ -345,9 +343,9 @@ class Service:
             for module, file in self._modules.edited():
                 advice = "restart cronpolld to pick it up; what was imported before stays in use"
                 self._tell(e.ModuleEdited(self._clock.wall(), module, file, advice))
-            mark = self._source.read().mark
+            content_id = self._source.read().content_id
             assert self._in_force is not None
-            known = mark == self._told or (mark == self._in_force.mark and not self._told)
+            known = content_id == self._told or (content_id == self._in_force.content_id and not self._told)
             again = self._failed_at is not None and self._clock.monotonic() - self._failed_at >= _TRY_AGAIN_SECONDS
             if forced or again or not known:
                 await self._reload(forced=forced)
@@ -357,24 +355,24 @@ class Service:
         async with self._turn:
             reading = await self._source.settled()
             assert self._in_force is not None
-            if not forced and reading.mark == self._told and self._failed_at is None:
+            if not forced and reading.content_id == self._told and self._failed_at is None:
                 return {}
             self._notifier.reloading()
             try:
-                return await self._take_over(reading)
+                return await self._apply(reading)
             except RejectedError as rejected:
-                if forced or reading.mark != self._told:
+                if forced or reading.content_id != self._told:
                     self._reject(rejected)
-                self._told = reading.mark
+                self._told = reading.content_id
                 return {"accepted": False, "reason": rejected.reason, "problems": rejected.problems}
             finally:
                 self._notifier.status(self._status_line(self._engine()))
                 self._notifier.ready()
 
-    async def _take_over(self, reading: Reading) -> dict[str, Any]:
+    async def _apply(self, reading: Reading) -> dict[str, Any]:
         assert self._in_force is not None
         self._failed_at = None
-        version = await self._examined(reading)
+        version = await self._validated(reading)
         try:
             await self._scheduler.initialize(version.registrations)
         except CronpollError as error:
@@ -397,7 +395,7 @@ class Service:
             warnings.append(f"no copy was kept for --last-good: {error.strerror}")
         now, file = self._clock.wall(), self._settings.config
         shown = tuple(warnings[:_PROBLEMS_TOLD])
-        self._tell(e.ConfigAccepted(now, file, len(version.registrations), version.mark, shown))
+        self._tell(e.ConfigAccepted(now, file, len(version.registrations), version.content_id, shown))
 
     def _reject(self, rejected: RejectedError) -> None:
         shown = tuple(rejected.problems[:_PROBLEMS_TOLD])

@@ -25,23 +25,23 @@ SIZE_LIMIT: Final = 64 * 2**20
 
 
 class Reading(NamedTuple):
-    """One look at the file: its content, or why there is none. Equal marks mean that nothing has changed."""
+    """One look at the file: its content, or why there is none. Equal content ids mean that nothing has changed."""
 
     content: bytes
     problem: str | None
     distrust: Distrust | None = None
 
     @property
-    def mark(self) -> str:
+    def content_id(self) -> str:
         if self.problem is not None:
             return self.problem
         return hashlib.sha256(self.content).hexdigest()
 
 
 class Source:
-    def __init__(self, file: str, *, distrustful: bool) -> None:
+    def __init__(self, file: str, *, check_ownership: bool) -> None:
         self.file = file
-        self._distrustful = distrustful
+        self._check_ownership = check_ownership
         self._woken = asyncio.Event()
 
     def read(self) -> Reading:
@@ -56,7 +56,7 @@ class Source:
             os.close(handle)
             return Reading(b"", "is not a regular file")
         with open(handle, "rb") as opened:
-            if self._distrustful:
+            if self._check_ownership:
                 distrust = untrusted(self.file, handle)
                 if distrust is not None:
                     return Reading(b"", f"will not be used by root: {distrust}", distrust)
@@ -74,7 +74,7 @@ class Source:
         while True:
             await asyncio.sleep(SETTLE_SECONDS)
             again = self.read()
-            if again.mark == reading.mark:
+            if again.content_id == reading.content_id:
                 return again
             reading = again
 

@@ -42,13 +42,13 @@ def main() -> None:
     reading, writing = map(int, sys.argv[1:3])
     os.set_inheritable(writing, False)
     with open(reading, "rb") as request:
-        target, args, kwargs, path, distrustful = pickle.loads(request.read())  # noqa: S301  from the daemon itself
+        target, args, kwargs, path, check_ownership = pickle.loads(request.read())  # noqa: S301  from the daemon itself
     sys.path[:0] = path
-    if distrustful:
+    if check_ownership:
         stand_guard(path)
     sys.argv[1:] = [target]
     try:
-        result = resolve(target, distrustful=distrustful)(*args, **kwargs)
+        result = resolve(target, check_ownership=check_ownership)(*args, **kwargs)
         if inspect.isawaitable(result):
             asyncio.run(_to_its_end(result))
     except BaseException as error:  # the callback's own code: whatever it raises is a failed run

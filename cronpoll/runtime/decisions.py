@@ -17,7 +17,7 @@ from cronpoll.core import events as e
 from cronpoll.core.errors import ManualStartRefusedError, SuspensionRefusedError
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.owed import Action, Verdict, owed, too_late
-from cronpoll.core.periods import Decision
+from cronpoll.core.periods import Choice
 from cronpoll.core.windows import AnySchedule, PeriodSchedule
 from cronpoll.runtime.roster import MISSED_COUNT_LIMIT, Entry, Roster
 from cronpoll.runtime.runs import Run, Tell
@@ -74,7 +74,7 @@ class Decider:
     def begin(self, instance: str, now: datetime) -> None:
         self._instance, self._began = instance, now
 
-    def forget_strangers(self) -> None:
+    def drop_unregistered(self) -> None:
         """Who is not registered any more does not wait."""
         for name in [name for name in self.waiting if name not in self._roster.entries]:
             del self.waiting[name]
@@ -107,7 +107,7 @@ class Decider:
         if state.handled and self._skip_handled(entry, decisions, now):
             return 0
         waiting_since = self.waiting.get(name)
-        due = group.due_since(state.base, now)
+        due = group.due_since(state.settled_until, now)
         if due is not None and state.handled:
             due = self._roster.latest_unhandled(state, now)
         verdict = owed(
@@ -148,7 +148,9 @@ class Decider:
             decisions.look_again.append(name)
             if action is Action.SKIP:
                 before = entry.group.due_before(verdict.due)
-                if before is not None and before > state.base:  # a suspension during the run has swallowed several
+                if (
+                    before is not None and before > state.settled_until
+                ):  # a suspension during the run has swallowed several
                     decisions.events.append(self._missed(entry, before, now, None, ', and concurrency is "forbid"'))
                 nominal = self._nominal_of(entry, verdict.due)
                 decisions.events.append(e.TaskSkipped(now, name, "the task was still running", verdict.due, nominal))
@@ -165,10 +167,10 @@ class Decider:
         lost = [] if state.is_suspended else self._unschedulable(entry, entry.group.schedule, now)
         if lost:
             first, last = lost[0], lost[-1]
-            closed = max(decision.window_end for decision in lost)
+            closed = max(choice.window_end for choice in lost)
             decisions.events.append(
                 e.TaskUnschedulable(
-                    now, state.task_name, first.nominal, last.nominal, len(lost), closed, last.reason or ""
+                    now, state.task_name, first.period, last.period, len(lost), closed, last.reason or ""
                 )
             )
 
@@ -178,20 +180,20 @@ class Decider:
         if state.is_suspended or self._roster.latest_unhandled(state, now) is not None:
             return False
         again = []
-        due = entry.group.due_since(state.base, now)
+        due = entry.group.due_since(state.settled_until, now)
         while due is not None:
             again.append(due)
-            due = entry.group.due_since(state.base, due - MICROSECOND)
+            due = entry.group.due_since(state.settled_until, due - MICROSECOND)
         reason = "its period was handled before the schedule was edited"
         for due in reversed(again):
-            nominal = schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else due
+            nominal = schedule.period_of(due) if isinstance(schedule, PeriodSchedule) else due
             decisions.events.append(e.TaskSkipped(now, state.task_name, reason, due, nominal))
         if again:
             decisions.look_again.append(state.task_name)
         return bool(again)
 
     @staticmethod
-    def _unschedulable(entry: Entry, schedule: AnySchedule, now: datetime) -> list[Decision]:
+    def _unschedulable(entry: Entry, schedule: AnySchedule, now: datetime) -> list[Choice]:
         """Periods without a chosen time whose window has closed since the last look and that are not recorded yet."""
         if not isinstance(schedule, PeriodSchedule) or not schedule.constrained:
             return []
@@ -206,7 +208,7 @@ class Decider:
     @staticmethod
     def _nominal_of(entry: Entry, due: datetime) -> datetime | None:
         schedule = entry.group.schedule
-        return schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else None
+        return schedule.period_of(due) if isinstance(schedule, PeriodSchedule) else None
 
     def _start(self, entry: Entry, verdict: Verdict, decisions: Decisions, now: datetime, elapsed: float) -> None:
         state = entry.state
@@ -215,14 +217,14 @@ class Decider:
         events = decisions.events
         if trigger in ("due", "boot") and due is not None:
             before = entry.group.due_before(due)
-            if before is not None and before > state.base:
+            if before is not None and before > state.settled_until:
                 events.append(self._missed(entry, before, now, run.run_id, ""))
         is_retry = trigger == "retry"
         if state.retry_at is not None and not is_retry:
             events.append(e.TaskRetryPreempted(now, name, f"a start was owed for another reason: {trigger}"))
         if is_retry:
             events.append(e.TaskRetryStarted(now, name, state.attempt))
-        nominal = state.nominal if trigger in ("retry", "interrupted") else None
+        nominal = state.period if trigger in ("retry", "interrupted") else None
         if due is not None and trigger in ("due", "boot"):
             nominal = self._nominal_of(entry, due)
         scheduled = due if due is not None else now
@@ -237,11 +239,11 @@ class Decider:
     def _missed(self, entry: Entry, last: datetime, now: datetime, run_id: str | None, why_not: str) -> e.TaskMissed:
         """The record of the due minutes in (base, last] that get no start of their own."""
         state = entry.state
-        first = entry.group.schedule.next_after(state.base) or last
+        first = entry.group.schedule.next_after(state.settled_until) or last
         number = entry.group.count(first, last, MISSED_COUNT_LIMIT)
         if run_id is not None and state.config.options.spread is not None:
             reason = "overtaken by a later period"
-        elif state.last_end is not None and first <= state.last_end:
+        elif state.ended_at is not None and first <= state.ended_at:
             reason = "the task was still running"
         elif first < self._began:
             reason = "the scheduler was not running"

@@ -36,7 +36,7 @@ from cronpoll.core.errors import (
 )
 from cronpoll.core.model import MINUTE, Book, Registration
 from cronpoll.core.owed import clock_was_wrong, retry_instant
-from cronpoll.core.reconcile import Outcome, reconcile
+from cronpoll.core.reconcile import Reconciled, reconcile
 from cronpoll.core.zones import EPOCH, floor_minute
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.decisions import Decider, Decisions, Order, refuse
@@ -58,7 +58,7 @@ class Change(NamedTuple):
     """A request for other registrations, answered through its future."""
 
     registrations: Sequence[Registration]
-    done: asyncio.Future[Outcome]
+    done: asyncio.Future[Reconciled]
 
 
 class Engine:
@@ -107,7 +107,7 @@ class Engine:
 
     # -- from outside ---------------------------------------------------------------------------------------------------
 
-    async def start(self, registrations: Sequence[Registration]) -> Outcome:
+    async def start(self, registrations: Sequence[Registration]) -> Reconciled:
         """Open the store, take the registrations over, begin. If it fails, everything is as before."""
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         try:
@@ -127,7 +127,7 @@ class Engine:
             for found in findings:  # told also if nothing can be written: it was done
                 self._emit(found)
             started = e.InstanceStarted(now, identifier, self._instance, zone, self._max_concurrent)
-            outcome = await self._take_over(registrations, [started, *findings], after_restart=True)
+            outcome = await self._register(registrations, [started, *findings], after_restart=True)
         except BaseException:
             await self._ledger.close()
             raise
@@ -136,10 +136,10 @@ class Engine:
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         return outcome
 
-    async def change(self, registrations: Sequence[Registration]) -> Outcome:
+    async def change(self, registrations: Sequence[Registration]) -> Reconciled:
         """Replace the registrations. If it fails, the previous ones stay in force."""
         self._must_be_alive()
-        done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
         self._changes.append(Change(registrations, done))
         self._waker.wake()
         # A caller who gives up while it waits takes the request back, unless it is being served already.
@@ -322,7 +322,7 @@ class Engine:
         self._next_poll = floor_minute(now) + MINUTE if step < 0 else self._next_poll
         for name, entry in self._entries.items():
             if clock_was_wrong(entry.state, now):
-                self._ledger.record(e.TaskBaseReset(now, name, entry.state.base))
+                self._ledger.record(e.TaskBaseReset(now, name, entry.state.settled_until))
         # Set forward, instants may have been passed without the agenda having named them; look at everybody once.
         self._look.update(dict.fromkeys(self._entries))
 
@@ -402,7 +402,7 @@ class Engine:
             return
         before, self._roster.zones.host = self._roster.zones.host, self._host_zone()
         try:
-            outcome = await self._take_over(change.registrations, [], after_restart=False)
+            outcome = await self._register(change.registrations, [], after_restart=False)
         except BaseException as error:
             self._roster.zones.host = before  # so that a change of the host's zone is noticed again
             refuse(change.done, error)
@@ -412,9 +412,9 @@ class Engine:
         if not change.done.done():
             change.done.set_result(outcome)
 
-    async def _take_over(
+    async def _register(
         self, registrations: Sequence[Registration], preface: list[e.Event], *, after_restart: bool
-    ) -> Outcome:
+    ) -> Reconciled:
         """Make the registrations the present ones: compute, make durable, fold. Raises with nothing changed."""
         now = self._clock.wall()
         roster, book = self._roster, self.book
@@ -434,7 +434,7 @@ class Engine:
         # Any option can change what is owed: a minute that was to wait for the run may be allowed beside it now.
         changed = [event.task_name for event in outcome.events if isinstance(event, e.TaskOverridden)]
         self._look.update(dict.fromkeys(changed))
-        self._decider.forget_strangers()
+        self._decider.drop_unregistered()
         self._announce([*preface[:1], *outcome.events], outcome, now)
         return outcome
 
@@ -448,7 +448,7 @@ class Engine:
                 return event.task_name, event.new_state.cron_expression
         return (registrations[0].name, registrations[0].cron) if registrations else None
 
-    def _announce(self, batch: list[e.Event], outcome: Outcome, now: datetime) -> None:
+    def _announce(self, batch: list[e.Event], outcome: Reconciled, now: datetime) -> None:
         for event in batch:
             self._emit(event)
         if self._level <= e.DEBUG:
@@ -534,7 +534,7 @@ class Engine:
             return None
         if self._level <= e.DEBUG:
             self._emit(e.PollStarted(now, minute, len(self._entries)))
-        self._follow_host_zone(now)
+        self._check_host_zone(now)
         if self._level <= e.TaskMinuteNonexistent.level:
             for group, gap in self._agenda.take_gaps(now):
                 first, number = group.schedule.lost_in(gap)
@@ -550,11 +550,11 @@ class Engine:
             duration = round((self._clock.monotonic() - began) * 1_000, 3)
             self._emit(e.PollCompleted(self._clock.wall(), minute, evaluated, executed, duration))
 
-    def _follow_host_zone(self, now: datetime) -> None:
+    def _check_host_zone(self, now: datetime) -> None:
         host, known = self._host_zone(), self._roster.zones.host
         if host.key != known.key and not self._stop_requested:
             self._emit(e.HostZoneChanged(now, known.key, host.key))
-            unheard: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            unheard: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
             unheard.add_done_callback(lambda done: done.exception())
             self._changes.append(Change(self._roster.registrations, unheard))
 

@@ -78,9 +78,9 @@ class IsolatedCall:
         path: Sequence[str],
         surroundings: Surroundings,
         *,
-        distrustful: bool = False,
+        check_ownership: bool = False,
     ) -> None:
-        self._request = pickle.dumps((target, tuple(args), dict(kwargs), list(path), distrustful))
+        self._request = pickle.dumps((target, tuple(args), dict(kwargs), list(path), check_ownership))
         self._surroundings = surroundings
 
     async def __call__(self) -> None:

@@ -82,14 +82,14 @@ class Roster:
             schedule = self.schedule_of(task.task_name, task.config)
         except InvalidCronExpressionError:
             return None
-        due = latest_since(schedule, task.base, now)
+        due = latest_since(schedule, task.settled_until, now)
         while due is not None and task.handled and self._nominal(schedule, due) in task.handled:
-            due = latest_since(schedule, task.base, due - MICROSECOND)
+            due = latest_since(schedule, task.settled_until, due - MICROSECOND)
         return due
 
     @staticmethod
     def _nominal(schedule: AnySchedule, due: datetime) -> datetime | None:
-        return schedule.nominal_of(due) if isinstance(schedule, PeriodSchedule) else due
+        return schedule.period_of(due) if isinstance(schedule, PeriodSchedule) else due
 
     def next_due(self, name: str, config: TaskConfig, now: datetime) -> datetime | None:
         """The next due instant of a config, registered or not."""
@@ -106,7 +106,7 @@ class Roster:
             old = self.schedule_of(task.task_name, task.config)
         except InvalidCronExpressionError:
             return task.handled
-        settled = max(task.base, task.served_until or task.base)
+        settled = max(task.settled_until, task.latest_start or task.settled_until)
         found = handled_periods(old, self.schedule_of(task.task_name, config), now, settled)
         reach = now - WINDOW_LIMIT
         return tuple(sorted({*found, *(nominal for nominal in task.handled if nominal > reach)}))
@@ -121,7 +121,7 @@ class Roster:
         """
         still = state.config.options.suspend if by == "command" else state.suspended
         last = self.latest_due(state.task_name, state.config, now)
-        if still or last is None or last <= state.base:
+        if still or last is None or last <= state.settled_until:
             return e.TaskResumed(now, state.task_name, by)
         schedule = self.schedule_of(state.task_name, state.config)
         open_at = None
@@ -129,9 +129,9 @@ class Roster:
         within = rules.options.deadline_ms is not None and not too_late(rules, last, now)
         if within and same_schedule(state.config, rules):
             open_at, last = last, schedule.previous_at_or_before(last - MICROSECOND)
-            if last is None or last <= state.base:
+            if last is None or last <= state.settled_until:
                 return e.TaskResumed(now, state.task_name, by, open_at=open_at)
-        first = schedule.next_after(state.base) or last
+        first = schedule.next_after(state.settled_until) or last
         number = group_of(schedule, now).count(first, last, MISSED_COUNT_LIMIT)
         return e.TaskResumed(now, state.task_name, by, first, last, number, open_at)
 

@@ -538,7 +538,7 @@ class World:
     def events(self, *names: str) -> list[Any]:
         return self.log.named(*names)
 
-    def starts(self, task: str, field: str = "actual_time") -> list[str]:
+    def starts(self, task: str, field: str = "started_at") -> list[str]:
         """When the task was started, as text to the second."""
         return [
             getattr(event, field).strftime("%Y-%m-%dT%H:%M:%SZ")

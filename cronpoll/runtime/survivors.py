@@ -82,8 +82,8 @@ class Survivors:
     def begin(self, book: Book) -> None:
         """Hold every name of which something may be left, and look."""
         for name, task in book.tasks.items():
-            if task.remains:
-                self.held[name] = _Held(task.remains, task.config.options.interrupted == "restart")
+            if task.maybe_alive:
+                self.held[name] = _Held(task.maybe_alive, task.config.options.interrupted == "restart")
         if self.held:
             self._work = asyncio.get_running_loop().create_task(self._see_to_them())
 

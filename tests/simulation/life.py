@@ -356,8 +356,8 @@ def lived(plan: Plan) -> Lived:
         Start(
             event.task_name,
             "due" if event.trigger == "boot" else event.trigger,
-            event.scheduled_time,
-            event.actual_time,
+            event.due_at,
+            event.started_at,
         )
         for event in events
         if type(event).__name__ == "TaskRunStarted"
