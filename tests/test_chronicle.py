@@ -19,7 +19,6 @@ from cronpoll.core.chronicle import Attempt, Note, history, why
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.model import Book, TaskConfig
 from cronpoll.core.zones import zone_of
-from cronpoll.runtime.scheduler import engine_of
 from cronpoll.store.reading import read_history, read_state
 from cronpoll.testing import World, instant, run
 from tests.support import Job, minutes, simulated
@@ -51,7 +50,7 @@ async def test_the_history_of_a_task_tells_each_run_with_its_outcome_and_what_el
     job = Job(failures=1)
     await world.boot([("t", "0 * * * *", job, minutes(5))])
     await world.until("2026-03-02T12:30:00Z")
-    await engine_of(world.scheduler).run_now("t")
+    await world.run_now("t")
     job.seconds = 600
     await world.until("2026-03-02T13:05:00Z")
     await world.crash()
@@ -104,9 +103,9 @@ async def test_each_fate_of_a_due_minute_has_its_answer(tmp_path: Path) -> None:
     tasks = [("t", "0 * * * *", Job(), minutes(5)), slow, never, ("gone", "0 * * * *", Job(), minutes(5))]
     await world.boot(tasks)
     await world.until("2026-03-02T12:10:00Z")
-    await engine_of(world.scheduler).suspend("never")
+    await world.suspend("never")
     await world.until("2026-03-02T13:30:00Z")
-    await engine_of(world.scheduler).resume("never")
+    await world.resume("never")
     await world.stop()
     await world.until("2026-03-02T16:20:00Z")
     await world.boot(tasks[:3])
@@ -157,7 +156,7 @@ async def test_what_is_still_open_is_told_with_what_keeps_it_open(how: str, expe
         await world.crash()
     scheduler = await world.boot(tasks)
     if how == "suspended":
-        await engine_of(scheduler).suspend("t")
+        await scheduler._lifecycle.suspend("t")
     if how == "dead":
         await world.stop()
     await world.passes(minutes=5)
@@ -230,9 +229,9 @@ class Month:
                     self.cron[name] = pick(["0 * * * *", "15,45 * * * *", "30 2,14 * * *", "7 3 * * *"])
                     await world.reload(self.tasks())
                 case "suspend":
-                    await engine_of(world.scheduler).suspend(name)
+                    await world.suspend(name)
                 case "resume":
-                    await engine_of(world.scheduler).resume(name)
+                    await world.resume(name)
                 case "slow":
                     self.jobs[name].seconds = pick([0, 5, 400, 5000])
                 case "fail":

@@ -274,7 +274,7 @@ def test_initialize_after_the_loop_has_failed() -> None:
 def test_a_start_by_hand_that_is_refused() -> None:
     async def attempt() -> None:
         scheduler = await World(NOON).boot([])
-        await scheduler._engine.run_now("nobody")
+        await scheduler._lifecycle.run_now("nobody")
 
     with pytest.raises(errors.ManualStartRefusedError) as caught:
         run(attempt)
@@ -286,7 +286,7 @@ def test_a_start_by_hand_that_is_refused() -> None:
 def test_a_suspension_that_is_refused(verb: str) -> None:
     async def attempt() -> None:
         scheduler = await World(NOON).boot([])
-        await getattr(scheduler._engine, verb)("nobody")
+        await getattr(scheduler._lifecycle, verb)("nobody")
 
     with pytest.raises(errors.SuspensionRefusedError) as caught:
         run(attempt)

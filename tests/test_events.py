@@ -20,7 +20,6 @@ from cronpoll.core.model import ChildProcess
 from cronpoll.core.periods import Constraints, Spread, Window
 from cronpoll.runtime.observe import Silence, StandardLog, StreamLog, fields_of
 from cronpoll.runtime.runs import current_run
-from cronpoll.runtime.scheduler import engine_of
 from cronpoll.runtime.survivors import Survivor
 from cronpoll.store import codec
 from cronpoll.testing import World, run
@@ -181,9 +180,9 @@ async def everything_that_can_happen() -> list[events.Event]:
     table = Leftovers()
     await world.boot([("busy", every, prints, minutes(5))], processes=table)
     await world.passes(minutes=2)
-    await engine_of(world.scheduler).suspend("busy")
+    await world.suspend("busy")
     await world.passes(minutes=2)
-    await engine_of(world.scheduler).resume("busy")
+    await world.resume("busy")
     # Windows: a period that the constraints refuse, and a retry that comes too late.
     refused = Spread(window=Window("after", 30_000), avoid=Constraints(hours=tuple(range(24))))
     hasty = Registration("hasty", every, Job(failures=9), timedelta(seconds=40), deadline=timedelta(seconds=5))

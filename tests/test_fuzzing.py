@@ -42,6 +42,7 @@ from cronpoll.config.registry import Problem, read
 from cronpoll.config.values import WrongError, duration
 from cronpoll.core import events as e
 from cronpoll.core.bounds import impossible
+from cronpoll.core.calendar import schedule_of
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import (
     CronCalculationError,
@@ -52,7 +53,6 @@ from cronpoll.core.errors import (
 from cronpoll.core.guarantees import Audit
 from cronpoll.core.model import Book, TaskState
 from cronpoll.core.ticks import NotCronError, Ticks, fields_of, ticks_of
-from cronpoll.core.windows import schedule_of
 from cronpoll.core.words import in_words
 from cronpoll.core.zones import EARLIEST, LATEST
 from cronpoll.daemon import wire

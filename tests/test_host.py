@@ -14,9 +14,9 @@ from zoneinfo import TZPATH, ZoneInfo
 import pytest
 from freezegun import freeze_time
 
+from cronpoll.core.zonenames import ZoneNames
 from cronpoll.runtime.clock import SystemClock, Waker
 from cronpoll.runtime.hostzone import HostZone, zone_source
-from cronpoll.runtime.zonebook import ZoneBook
 
 SUMMER = datetime(2026, 7, 1, 12, tzinfo=UTC)
 WINTER = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -94,7 +94,7 @@ def test_what_the_scheduler_accepts_as_zone() -> None:
 
 
 def test_a_zone_that_a_journal_remembers_and_the_machine_does_not_know_is_read_as_the_hosts() -> None:
-    book = ZoneBook(zone_source("Europe/Berlin")())
+    book = ZoneNames(zone_source("Europe/Berlin")())
     assert book.named("localtime:0123") is ZoneInfo("Europe/Berlin")
     assert book.named("Asia/Tokyo") is ZoneInfo("Asia/Tokyo")
 

@@ -450,7 +450,7 @@ def test_the_default_state_directory(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    store = Scheduler()._store
+    store = Scheduler()._lifecycle._store
     assert isinstance(store, Journal)
     assert store.directory == expected
 
@@ -495,20 +495,20 @@ async def test_a_start_by_hand_is_refused_at_once_while_stopping_and_while_state
     cycles = counting_cycles(monkeypatch)
     world = World(NOON)
     scheduler = await world.boot([task(Job(seconds=600), cron="0 12 * * *"), task(Job(), name="minutely")])
-    engine = scheduler._engine
+    engine = scheduler._lifecycle.engine
     assert engine is not None
     await world.until("2026-03-02T12:00:59Z")
     world.disk.failures["write"] = [errno.ENOSPC] * 3
     await world.passes(seconds=2)
     assert engine.degraded
     with pytest.raises(ManualStartRefusedError, match="state cannot be written at the moment"):
-        await engine.run_now("minutely")
+        await engine.order("start", "minutely")
     await world.passes(minutes=1)
     assert not engine.degraded
     stopping = asyncio.ensure_future(scheduler.stop())
     await world.passes(seconds=1)
     with pytest.raises(ManualStartRefusedError, match="the scheduler is stopping"):
-        await engine.run_now("minutely")
+        await engine.order("start", "minutely")
     await stopping
     assert cycles[0] < 50, "it waited, and did not spin"
 
@@ -561,8 +561,8 @@ async def test_editing_for_years_does_not_pile_up_schedules() -> None:
     scheduler = await world.boot([])
     for n in range(500):
         await world.reload([task(Job(), cron=f"{n % 60} {n // 60} * * *")])
-    assert scheduler._engine is not None
-    assert len(scheduler._engine._roster._schedules) <= 103
+    assert scheduler._lifecycle.engine is not None
+    assert len(scheduler._lifecycle.engine._roster.calendar._plain) <= 103
     await world.stop()
 
 
@@ -579,7 +579,7 @@ async def test_what_is_in_memory_is_what_a_replay_of_the_journal_gives() -> None
         await world.reload(tasks[:2])
         await world.passes(minutes=1)
         await world.reload(tasks)
-        engine = scheduler._engine
+        engine = scheduler._lifecycle.engine
         assert engine is not None
         read = await Journal("/state", disk=world.disk.fork()).open(world.now)
         assert read.book == engine.book

@@ -12,8 +12,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from cronpoll.core import machine, model, owed, periods, windows
-from cronpoll.runtime import decisions, engine, roster
+from cronpoll.core import machine, model, owed, periods, steps, windows
+from cronpoll.runtime import clockwatch, engine, roster
+from cronpoll.runtime.admission import Admission
 from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.simulated import SimulatedDisk
 from cronpoll.runtime.survivors import Survivors
@@ -40,26 +41,26 @@ def nothing_is_fsynced(patch: pytest.MonkeyPatch) -> None:
 def starts_come_before_their_record(patch: pytest.MonkeyPatch) -> None:
     original = engine.Engine._carry_out
 
-    async def eager(self, decided):
-        starts, decided.starts = decided.starts, []
-        self._launch(starts)
-        return await original(self, decided)
+    async def eager(self, batch):
+        runs, batch.runs = batch.runs, []
+        self._launch(runs)
+        return await original(self, batch)
 
     patch.setattr(engine.Engine, "_carry_out", eager)
 
 
 def retries_are_late(patch: pytest.MonkeyPatch) -> None:
-    original = engine.retry_instant
+    original = steps.retry_instant
 
     def later(*arguments):
         due = original(*arguments)
         return None if due is None else due + timedelta(seconds=2)
 
-    patch.setattr(engine, "retry_instant", later)
+    patch.setattr(steps, "retry_instant", later)
 
 
 def retries_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(roster, "_resume_delays", lambda *_: None)
+    patch.setattr(roster, "resumed_timers", lambda *_: steps.NO_TIMERS)
 
 
 def interruptions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -77,33 +78,32 @@ def what_was_served_is_forgotten_at_an_edit(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(task, event):
         task.latest_start = None
-        original(task, event)
+        settled = machine.opening(event.new_state, event.at)
+        original(task, msgspec.structs.replace(event, settled_until=event.settled_until and settled))
 
     patch.setitem(machine._OF_TASK, machine.e.TaskOverridden, forgetful)
 
 
 def an_edit_forgets_what_was_owed(patch: pytest.MonkeyPatch) -> None:
-    from cronpoll.core import reconcile
-
-    patch.setattr(reconcile, "owed_under", lambda *_: None)
+    patch.setattr(steps, "still_owed", lambda *_: ((), None))
 
 
 def deadlines_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(owed, "too_late", lambda *_: False)
+    patch.setattr(steps, "too_late", lambda *_: False)
 
 
 def suspension_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    def awake(task, *arguments, **timers):
+    def awake(task, *arguments):
         options = msgspec.structs.replace(task.config.options, suspend=False)
         config = msgspec.structs.replace(task.config, options=options)
-        return original(msgspec.structs.replace(task, suspended=False, config=config), *arguments, **timers)
+        return original(msgspec.structs.replace(task, suspended=False, config=config), *arguments)
 
-    original = decisions.owed
-    patch.setattr(decisions, "owed", awake)
+    original = steps.next_step
+    patch.setattr(steps, "next_step", awake)
 
 
 def there_are_always_slots(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine.Engine, "_free_slots", lambda _: 1 << 62)
+    patch.setattr(Admission, "free", lambda *_: 1 << 62)
 
 
 def nobody_looks_for_survivors(patch: pytest.MonkeyPatch) -> None:
@@ -111,9 +111,7 @@ def nobody_looks_for_survivors(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_quarantined(patch: pytest.MonkeyPatch) -> None:
-    from cronpoll.core import reconcile
-
-    patch.setattr(reconcile, "quarantine_delay", lambda *_: None)
+    patch.setattr(steps, "quarantine_delay", lambda *_: None)
 
 
 def chosen_times_are_a_second_late(patch: pytest.MonkeyPatch) -> None:
@@ -125,7 +123,7 @@ def chosen_times_are_a_second_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_clock_that_is_set_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(engine, "STEP_SECONDS", 1e12)
+    patch.setattr(clockwatch, "STEP_SECONDS", 1e12)
 
 
 def ends_are_lost_when_the_disk_is_sick(patch: pytest.MonkeyPatch) -> None:

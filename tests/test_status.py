@@ -21,7 +21,6 @@ from cronpoll import Registration
 from cronpoll.cli.main import main
 from cronpoll.cli.status import on_paper, report_of
 from cronpoll.core.errors import StateDirectoryError
-from cronpoll.runtime.scheduler import engine_of
 from cronpoll.store.journal import Journal
 from cronpoll.store.reading import Holder, lock_holder, read_state
 from cronpoll.testing import SimulatedDisk, World
@@ -62,7 +61,7 @@ async def test_each_kind_of_task_is_told_by_one_word_and_its_times(tmp_path: Pat
     ]
     scheduler = await world.boot(tasks)
     await world.passes(seconds=30)
-    await engine_of(scheduler).suspend("suspended by command")
+    await scheduler._lifecycle.suspend("suspended by command")
     now = states(world, tmp_path)
     assert {name: task["state"] for name, task in now.items()} == {
         "new": "new",

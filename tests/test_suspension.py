@@ -15,7 +15,6 @@ from cronpoll.core.events import TaskProcessStarted
 from cronpoll.core.model import ChildProcess
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
-from cronpoll.runtime.scheduler import engine_of
 from cronpoll.runtime.survivors import Survivor
 from cronpoll.testing import World, instant
 from tests.support import Job, minutes, simulated, story
@@ -32,7 +31,7 @@ def task(callback: Any, name: str = "t", cron: str = EVERY_MINUTE, **options: An
 
 
 def engine(world: World) -> Engine:
-    found = engine_of(world.scheduler)
+    found = world.scheduler._lifecycle.engine
     assert found is not None
     return found
 
@@ -63,9 +62,9 @@ async def test_while_suspended_nothing_is_started_and_on_resume_nothing_is_made_
     world = World(at("12:00:10"))
     await world.boot([task(Job())])
     await world.until(at("12:02:30"))
-    assert await engine(world).suspend("t") == "suspended"
+    assert await world.suspend("t") == "suspended"
     await world.until(at("12:30:30"))
-    assert await engine(world).resume("t") == "resumed"
+    assert await world.resume("t") == "resumed"
     await world.until(at("12:31:30"))
     assert story(world, "TaskRunStarted") == [
         "12:00:10 start t boot 12:00",
@@ -82,9 +81,9 @@ async def test_while_suspended_nothing_is_started_and_on_resume_nothing_is_made_
 async def test_the_minute_of_the_resume_is_not_started() -> None:
     world = World(at("11:59:10"))
     await world.boot([task(Job(), cron="0 12 * * *")])
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.until(at("12:00:30"))
-    await engine(world).resume("t")
+    await world.resume("t")
     await world.until(at("12:30:00"))
     assert world.starts("t") == []
     assert suspensions(world)[1:] == ["12:00:30 TaskResumed command 12:00-12:00 1"]
@@ -95,11 +94,11 @@ async def test_a_resume_at_the_very_instant_settles_it_and_one_before_does_not()
     world = World(at("11:59:10"))
     await world.boot([task(Job(), "before", "0 12 * * *"), task(Job(), "just now", "0 12 * * *")])
     for name in ("before", "just now"):
-        await engine(world).suspend(name)
+        await world.suspend(name)
     await world.until(at("11:59:59.999999"))
-    await engine(world).resume("before")
+    await world.resume("before")
     await world.until(at("12:00:00"))
-    await engine(world).resume("just now")
+    await world.resume("just now")
     await world.until(at("12:30:00"))
     assert world.starts("before") == [at("12:00:00")]
     assert world.starts("just now") == []
@@ -109,9 +108,9 @@ async def test_a_resume_at_the_very_instant_settles_it_and_one_before_does_not()
 async def test_a_resume_with_nothing_passed_says_so() -> None:
     world = World(at("12:00:10"))
     await world.boot([task(Job(), cron="0 18 * * *")])
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.until(at("12:30:00"))
-    await engine(world).resume("t")
+    await world.resume("t")
     (resumed,) = world.events("TaskResumed")
     assert (resumed.first_passed, resumed.last_passed, resumed.count) == (None, None, 0)
     await world.until(at("18:00:30"))
@@ -122,9 +121,9 @@ async def test_a_resume_with_nothing_passed_says_so() -> None:
 async def test_the_count_of_what_was_passed_is_bounded() -> None:
     world = World(at("12:00:10"), every_minute=False)
     await world.boot([task(Job(), cron="0 0 * * *")])
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.passes(days=3_650)
-    await engine(world).resume("t")
+    await world.resume("t")
     (resumed,) = world.events("TaskResumed")
     assert resumed.count == 100
     assert resumed.last_passed - resumed.first_passed > timedelta(days=3_640)
@@ -146,12 +145,12 @@ async def owes(world: World, reason: str) -> list[Any]:
     await world.boot(daily)
     if reason in ("retry", "interrupted"):
         await world.until(at("12:00:10"))
-        await engine(world).suspend("t")
+        await world.suspend("t")
         if reason == "interrupted":
             await world.crash()
             await world.boot(daily)
         return daily
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.until(at("12:00:10"))
     if reason == "owed":
         daily = [task(job, cron="0 18 * * *")]
@@ -172,7 +171,7 @@ def test_nothing_starts_while_suspended_whatever_is_owed_and_a_resume_drops_it(r
         if reason == "boot":
             await world.reload([task(Job(), cron=tasks[0].cron)])
         else:
-            await engine(world).resume("t")
+            await world.resume("t")
         await world.until(at("13:59:00"))
         assert world.starts("t") == before
         (resumed,) = world.events("TaskResumed")
@@ -191,10 +190,10 @@ async def test_what_waits_for_a_slot_does_not_start_when_it_was_suspended_meanwh
     world = World(at("11:59:30"), max_concurrent=1)
     await world.boot([task(Job(seconds=300), "long", "0 12 * * *"), task(Job(), "t", "1 12 * * *")])
     await world.until(at("12:02:00"))
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.until(at("12:30:00"))
     assert world.starts("t") == []
-    await engine(world).resume("t")
+    await world.resume("t")
     await world.until(at("12:59:00"))
     assert world.starts("t") == []
 
@@ -207,11 +206,11 @@ def test_no_catch_up_rule_makes_up_for_a_suspension(catch_up: Any) -> None:
         tasks = [task(Job(), cron="0 * * * *", catch_up=catch_up)]
         await world.boot(tasks)
         await world.passes(seconds=1)
-        await engine(world).suspend("t")
+        await world.suspend("t")
         await world.stop()
         await world.until(at("15:30:00"))
         await world.boot(tasks)
-        await engine(world).resume("t")
+        await world.resume("t")
         await world.until(at("15:59:00"))
         assert world.starts("t") == [at("12:00:10")]
         assert world.events("TaskMissed") == []
@@ -224,7 +223,7 @@ async def test_other_tasks_are_not_concerned() -> None:
     world = World(at("12:00:10"))
     await world.boot([task(Job(), "t"), task(Job(), "u")])
     await world.passes(seconds=1)
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.until(at("12:03:30"))
     assert (len(world.starts("t")), len(world.starts("u"))) == (1, 4)
 
@@ -242,7 +241,7 @@ def test_a_suspension_by_command_outlives(event: str) -> None:
         tasks = [task(Job()), task(Job(), "other", "0 0 1 1 *")]
         await world.boot(tasks)
         await world.passes(seconds=1)
-        await engine(world).suspend("t")
+        await world.suspend("t")
         match event:
             case "restart":
                 await world.stop()
@@ -277,7 +276,7 @@ def test_a_suspension_by_command_outlives(event: str) -> None:
         assert world.starts("t") == [at("12:00:10")]
         await same_when_read(world)
         resumed_at = world.now
-        await engine(world).resume("t")
+        await world.resume("t")
         await world.passes(minutes=1)
         (start,) = world.events("TaskRunStarted")[1:]
         assert resumed_at < start.due_at <= resumed_at + minutes(1)
@@ -369,16 +368,16 @@ async def test_command_and_file_are_ored_and_what_passed_is_told_by_the_last() -
     job = Job()
     await world.boot([task(job)])
     await world.passes(seconds=1)
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.reload([task(job, suspend=True)])
     await world.until(at("12:02:30"))
-    assert await engine(world).resume("t") == "still suspended by the file"
+    assert await world.resume("t") == "still suspended by the file"
     await world.until(at("12:04:30"))
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.reload([task(job)])
     await world.until(at("12:06:30"))
     assert world.starts("t") == [at("12:00:10")]
-    assert await engine(world).resume("t") == "resumed"
+    assert await world.resume("t") == "resumed"
     await world.until(at("12:07:30"))
     assert world.starts("t") == [at("12:00:10"), at("12:07:00")]
     assert suspensions(world) == [
@@ -399,7 +398,7 @@ async def test_doing_it_twice_is_as_doing_it_once_and_writes_nothing() -> None:
     answers = []
     written = []
     for verb in ("suspend", "suspend", "suspend", "resume", "resume", "resume"):
-        answers.append(await getattr(engine(world), verb)("t"))
+        answers.append(await getattr(world, verb)("t"))
         written.append(sum(len(world.disk.content(path)) for path in world.disk.paths()))
     assert answers == ["suspended"] * 3 + ["resumed"] * 3
     assert written[0] == written[2] < written[3] == written[5]
@@ -421,7 +420,7 @@ def test_orders_that_arrive_together_are_served_one_after_the_other(
     async def scenario() -> None:
         world = World(at("12:00:10"))
         await world.boot([task(Job(), cron="0 18 * * *")])
-        await asyncio.gather(*(getattr(engine(world), verb)("t") for verb in verbs))
+        await asyncio.gather(*(getattr(world, verb)("t") for verb in verbs))
         assert engine(world).book.tasks["t"].suspended is suspended
         assert len(suspensions(world)) == events
 
@@ -436,7 +435,7 @@ async def test_an_unknown_task_cannot_be_suspended_nor_resumed() -> None:
     for name in ("nobody", "gone"):
         for verb in ("suspend", "resume"):
             with pytest.raises(SuspensionRefusedError, match=f"Cannot {verb} task '{name}' now: no task of this name"):
-                await getattr(engine(world), verb)(name)
+                await getattr(world, verb)(name)
 
 
 @simulated
@@ -446,10 +445,10 @@ async def test_what_cannot_be_written_is_refused_and_has_not_happened() -> None:
     await world.passes(seconds=1)
     world.disk.failures["write"] = [28] * 3
     with pytest.raises(SuspensionRefusedError):
-        await engine(world).suspend("t")
+        await world.suspend("t")
     assert not engine(world).book.tasks["t"].suspended
     with pytest.raises(SuspensionRefusedError, match="state cannot be written at the moment"):
-        await engine(world).suspend("t")
+        await world.suspend("t")
     world.disk.failures.clear()
     await world.passes(minutes=2)
     assert len(world.starts("t")) > 1
@@ -464,10 +463,10 @@ async def test_a_manual_start_works_while_suspended_and_changes_nothing() -> Non
     world = World(at("12:00:10"))
     job = Job(failures=2)
     await world.boot([task(job, suspend=True)])
-    await engine(world).suspend("t")
+    await world.suspend("t")
     base = engine(world).book.tasks["t"].settled_until
     await world.until(at("12:03:30"))
-    await engine(world).run_now("t")
+    await world.run_now("t")
     await world.until(at("12:20:30"))
     assert story(world, "TaskRunStarted") == ["12:03:30 start t manual 12:03"]
     assert engine(world).book.tasks["t"].settled_until == base
@@ -483,11 +482,11 @@ def test_a_run_in_progress_finishes_and_a_failure_of_it_is_not_retried(failures:
         job = Job(seconds=100, failures=failures)
         await world.boot([task(job, cron="0 12 * * *")])
         await world.passes(seconds=10)
-        await engine(world).suspend("t")
+        await world.suspend("t")
         await world.until(at("12:30:00"))
         assert len(world.events("TaskRunFailed")) == failures
         assert job.ended == 1 - failures
-        await engine(world).resume("t")
+        await world.resume("t")
         await world.until(at("12:59:00"))
         assert len(world.starts("t")) == 1
         await same_when_read(world)
@@ -500,9 +499,9 @@ async def test_a_failure_after_the_resume_is_retried() -> None:
     world = World(at("12:00:10"))
     await world.boot([task(Job(seconds=100, failures=1), cron="0 12 * * *")])
     await world.passes(seconds=10)
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.passes(seconds=10)
-    await engine(world).resume("t")
+    await world.resume("t")
     await world.until(at("12:30:00"))
     assert story(world, "TaskRunStarted") == ["12:00:10 start t boot 12:00", "12:06:50 start t retry 12:00"]
 
@@ -515,9 +514,9 @@ def test_minutes_during_a_run_and_a_suspension_are_settled_whatever_the_concurre
         job = Job(seconds=600)
         await world.boot([task(job, cron="0,5 12 * * *", concurrency=concurrency)])
         await world.until(at("12:04:00"))
-        await engine(world).suspend("t")
+        await world.suspend("t")
         await world.until(at("12:06:00"))
-        await engine(world).resume("t")
+        await world.resume("t")
         await world.until(at("12:59:00"))
         assert world.starts("t") == [at("12:00:10")]
         assert job.ended == 1
@@ -531,10 +530,10 @@ async def test_a_resume_while_the_clock_is_set_back_serves_nothing_twice() -> No
     world = World(at("12:00:10"))
     await world.boot([task(Job(), cron="0 * * * *")])
     await world.until(at("13:00:30"))
-    await engine(world).suspend("t")
+    await world.suspend("t")
     world.clock.step(-timedelta(minutes=50))
     await world.passes(seconds=10)
-    await engine(world).resume("t")
+    await world.resume("t")
     await world.until(at("14:00:30"))
     assert world.starts("t", "due_at") == [at("12:00:00"), at("13:00:00"), at("14:00:00")]
 
@@ -549,8 +548,8 @@ async def test_a_quarantined_task_stays_so_over_a_suspension() -> None:
         await world.crash()
     await world.boot(tasks)
     (quarantined,) = world.events("TaskQuarantined")
-    await engine(world).suspend("t")
-    await engine(world).resume("t")
+    await world.suspend("t")
+    await world.resume("t")
     before = len(world.starts("t"))
     await world.until(quarantined.until)
     await world.passes(minutes=10)
@@ -681,7 +680,7 @@ async def test_while_held_nothing_of_the_task_starts_and_others_go_on() -> None:
     await world.boot(tasks)
     await world.until(at("12:10:00"))  # due since five minutes, and held
     with pytest.raises(ManualStartRefusedError, match="processes of an earlier run of it are still alive"):
-        await engine(world).run_now("t")
+        await world.run_now("t")
     assert len(world.starts("t")) == 1
     assert len(world.starts("other")) == 11
     table.alive.clear()
@@ -714,11 +713,11 @@ async def test_a_task_that_is_suspended_while_held_does_not_start_when_it_is_fre
     world, tasks = await died(table)
     await world.boot(tasks)
     await world.passes(seconds=1)
-    await engine(world).suspend("t")
+    await world.suspend("t")
     await world.passes(minutes=5)
     assert engine(world).held() == []
     assert len(world.starts("t")) == 1
-    await engine(world).run_now("t")
+    await world.run_now("t")
     assert len(world.starts("t")) == 2
 
 
@@ -798,7 +797,7 @@ async def test_a_manual_run_that_died_is_looked_for_and_not_restarted() -> None:
     world = World(at("12:10:10"), processes=table)
     tasks = [task(Child(table), cron="0 12 * * *")]
     await world.boot(tasks)
-    run_id = await engine(world).run_now("t")
+    run_id = await world.run_now("t")
     await world.passes(seconds=1)
     await world.crash()
     await world.boot(tasks)

@@ -16,7 +16,6 @@ from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.periods import Constraints, Seed, Spread, Window, choose
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
-from cronpoll.runtime.scheduler import engine_of
 from cronpoll.testing import World, instant
 from tests.support import Job, minutes, simulated, story
 
@@ -88,7 +87,7 @@ def test_what_is_due_since_a_moment_is_the_latest_chosen_time_if_it_is_later(
         group = group_of(here, placed)
         latest = here.previous_at_or_before(now)
         for since in (base, placed, placed - timedelta(hours=3)):
-            assert group.due_since(since, now) == (latest if latest is not None and latest > since else None)
+            assert group.latest_in(since, now) == (latest if latest is not None and latest > since else None)
 
 
 # -- starts ------------------------------------------------------------------------------------------------------------
@@ -154,8 +153,10 @@ async def test_after_downtime_the_latest_period_stands_for_the_earlier_ones() ->
     await world.passes(hours=1)
     (start,) = world.events("TaskRunStarted")
     assert f"{start.period:%d}" == "05"
-    (missed,) = world.events("TaskMissed")
-    assert (missed.count, missed.reason, missed.run_id) == (3, "overtaken by a later period", start.run_id)
+    (skipped,) = world.events("TaskSkipped")
+    reason = "overtaken by a later period: the scheduler was not running"
+    assert (skipped.count, skipped.reason, skipped.run_id) == (3, reason, start.run_id)
+    assert (f"{skipped.first_due_at:%d}", f"{skipped.period:%d}") == ("02", "04")
 
 
 # -- once --------------------------------------------------------------------------------------------------------------
@@ -332,10 +333,10 @@ async def test_on_resume_only_the_latest_period_inside_a_deadline_is_owed(
 ) -> None:
     world = World("2026-03-01T10:30:00Z")
     scheduler = await world.boot([task("t", "0 * * * *", deadline=deadline)])
-    await engine_of(scheduler).suspend("t")
+    await scheduler._lifecycle.suspend("t")
     await world.until("2026-03-01T12:05:00Z")
     assert world.starts("t") == []
-    await engine_of(scheduler).resume("t")
+    await scheduler._lifecycle.resume("t")
     await world.passes(minutes=1)
     assert world.starts("t") == expected
     (resumed,) = world.events("TaskResumed")

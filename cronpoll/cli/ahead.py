@@ -22,16 +22,18 @@ from cronpoll.config.registry import Registry
 from cronpoll.config.values import WrongError, duration
 from cronpoll.core import events as e
 from cronpoll.core import machine
+from cronpoll.core.calendar import Calendar, DueTimes
 from cronpoll.core.errors import CronpollError
-from cronpoll.core.model import Book, Registration, TaskConfig
-from cronpoll.core.owed import Action, owed
+from cronpoll.core.model import Book, Registration, TaskConfig, TaskState
 from cronpoll.core.reconcile import reconcile
+from cronpoll.core.steps import Now, Start, next_step
 from cronpoll.core.text import utc_text, visible
+from cronpoll.core.zonenames import NamedZone
 from cronpoll.daemon.assembly import registration
 from cronpoll.runtime.clock import SystemClock
-from cronpoll.runtime.hostzone import HostZone, NamedZone
+from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.observe import Observer
-from cronpoll.runtime.roster import Roster
+from cronpoll.runtime.roster import Roster, resumed_timers
 from cronpoll.runtime.simulated import World, run
 from cronpoll.store.reading import lock_holder, read_state
 
@@ -96,24 +98,32 @@ def planned(book: Book, registry: Registry, now: datetime, host: NamedZone, *, a
     registrations = [registration(task, _nothing) for task in registry.tasks]
     wanted = [(each.name, roster.config_of(each)) for each in registrations]
     after = copy.deepcopy(book)
-    outcome = reconcile(book, wanted, now, roster, after_restart=not alive)
-    found = [change for event in outcome.events if (change := _change(event, roster, now, host)) is not None]
+    calendar = roster.calendar
+    moment = Now(now, 0.0, now)
+    outcome = reconcile(book, wanted, moment, calendar, after_restart=not alive)
+    found = [change for event in outcome.events if (change := _change(event, calendar, now, host)) is not None]
     machine.replay(after, outcome.events)
     for each in registrations:
         task = after.tasks[each.name]
         if task.runs or (alive and task.config == _config_before(book, each.name)):
             continue
-        # On a clock that begins now: what has elapsed is due, what has not never comes.
-        retry = None if task.retry_at is None or task.retry_at > now else 0.0
-        held = 1.0 if task.quarantined_until is not None and task.quarantined_until > now else None
-        verdict = owed(
-            task, roster.latest_due(each.name, task.config, now), now, 0.0, retry_due=retry, quarantine_end=held
-        )
-        if verdict.action is Action.START:
-            due = "" if verdict.due is None else f" for {local(verdict.due, host.tzinfo)}"
-            text = f"would start at once ({verdict.trigger}{due})"
-            found.append({"change": "starts", "task": each.name, "trigger": verdict.trigger, "text": text})
+        start = _first_start(task, calendar.due_times(each.name, task.config), moment)
+        if start is not None:
+            text = f"would start at once ({start.trigger} for {local(start.due_at, host.tzinfo)})"
+            found.append({"change": "starts", "task": each.name, "trigger": start.trigger, "text": text})
     return found
+
+
+def _first_start(task: TaskState, due: DueTimes, now: Now) -> Start | None:
+    """The start that follows, once what is settled without one has been settled. `task` is a copy."""
+    timers = resumed_timers(task, now.wall, now.elapsed)
+    while True:
+        step = next_step(task, timers, due, now)
+        if not step.look_again:
+            return step.start
+        for event in step.events:
+            machine.fold(task, event)
+        timers = step.timers
 
 
 def _config_before(book: Book, name: str) -> TaskConfig | None:
@@ -121,10 +131,10 @@ def _config_before(book: Book, name: str) -> TaskConfig | None:
     return None if task is None or not task.registered else task.config
 
 
-def _change(event: e.Event, roster: Roster, now: datetime, host: NamedZone) -> dict[str, Any] | None:
+def _change(event: e.Event, calendar: Calendar, now: datetime, host: NamedZone) -> dict[str, Any] | None:
     def following(config: TaskConfig) -> str:
-        due = roster.next_due(event.task_name, config, now)  # type: ignore[attr-defined]
-        return "never" if due is None else local(due, roster.zones.named(config.zone))
+        due = calendar.due_times(event.task_name, config).next_after(now)  # type: ignore[attr-defined]
+        return "never" if due is None else local(due, calendar.zones.named(config.zone))
 
     match event:
         case e.TaskAdded():
@@ -152,7 +162,7 @@ def _change(event: e.Event, roster: Roster, now: datetime, host: NamedZone) -> d
 class Printer(Observer):
     """An observer that prints starts, and what stands for them, as they happen."""
 
-    level = e.INFO
+    level = e.TaskSkipped.level
 
     def __init__(self, zones: dict[str, tzinfo], as_json: bool, every: bool) -> None:
         self._zones = zones
@@ -175,6 +185,12 @@ class Printer(Observer):
                 if event.first_missed != event.last_missed:
                     which += f" to {local(event.last_missed, zone)} ({event.count})"
                 self._say(event.task_name, "missed", event.at, "", event.last_missed, f"{which}: {event.reason}")
+            elif self._every and isinstance(event, e.TaskSkipped):
+                zone = self._zones[event.task_name]
+                which = local(event.first_due_at or event.due_at, zone)
+                if event.first_due_at is not None and event.first_due_at != event.due_at:
+                    which += f" to {local(event.due_at, zone)} ({event.count})"
+                self._say(event.task_name, "skipped", event.at, "", event.due_at, f"{which}: {event.reason}")
             elif self._every and isinstance(event, e.TaskMinuteNonexistent):
                 text = f"{event.wall_time} does not exist: the clock was put forward over it"
                 self._say(event.task_name, "never", event.at, "", event.at, text)
@@ -190,7 +206,7 @@ class Printer(Observer):
         else:
             late = f" (late by {span(at - due)})" if kind == "start" and at - due >= timedelta(minutes=1) else ""
             click.echo(
-                f"{local(at, zone, seconds=bool(at.second))}  {kind.ljust(6)}  {visible(task)}  {trigger or text}{late}"
+                f"{local(at, zone, seconds=bool(at.second))}  {kind.ljust(7)}  {visible(task)}  {trigger or text}{late}"
             )
 
 

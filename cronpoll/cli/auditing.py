@@ -6,14 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from datetime import tzinfo
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import click
 import msgspec
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, state_directory, with_place
+from cronpoll.cli.common import NO, UNREACHABLE, calendar_here, fail, state_directory, with_place
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.events import Event
 from cronpoll.core.guarantees import Audit, Report, Verdict, Violation
@@ -21,7 +19,6 @@ from cronpoll.core.model import Book
 from cronpoll.core.promises import GUARANTEES
 from cronpoll.core.text import utc_text, visible
 from cronpoll.runtime.clock import SystemClock
-from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import Unread, read_history, read_lines, read_segment
 
 _SHOWN: Final = 20
@@ -49,7 +46,7 @@ def audit(record: str | None, state_dir: str | None, config: str | None, listed:
     place = record if record is not None else state_directory(state_dir, config)
     if record is not None and (state_dir or config):
         raise click.UsageError("give either DIR or FILE, or --state-dir or --config")
-    judge = Audit(_zone_named, durable=_is_journal(place))
+    judge = Audit(calendar_here().zones.known, durable=_is_journal(place))
     unread = Unread()
     try:
         judge.see_all(_record(place, unread))
@@ -82,16 +79,6 @@ def _record(place: str, unread: Unread) -> Iterator[Book | Event]:
     else:
         with click.open_file(place, "rb") as file:
             yield from read_lines(file, unread)
-
-
-def _zone_named(key: str) -> tzinfo:
-    host = HostZone()()
-    if key == host.key:
-        return host.tzinfo
-    try:
-        return ZoneInfo(key)
-    except (ValueError, OSError) as error:
-        raise LookupError(key) from error
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, NoReturn, TypeVar
-from zoneinfo import ZoneInfo
 
 import click
 
+from cronpoll.core.calendar import Calendar
 from cronpoll.core.text import visible
+from cronpoll.core.zonenames import ZoneNames
 from cronpoll.core.zones import EARLIEST, LATEST
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.whereabouts import state_directory_to_look_at
@@ -119,12 +120,6 @@ def moments_given(text: str, zone: tzinfo) -> list[datetime]:
     return there
 
 
-def zone_named(key: str) -> tzinfo:
-    """The zone of a recorded configuration; where this machine does not know it, its own."""
-    host = HostZone()()
-    if key == host.key:
-        return host.tzinfo
-    try:
-        return ZoneInfo(key)
-    except (LookupError, ValueError, OSError):
-        return host.tzinfo
+def calendar_here() -> Calendar:
+    """Schedules as this machine computes them, with its own zone for tasks without one."""
+    return Calendar(ZoneNames(HostZone()()))

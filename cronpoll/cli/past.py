@@ -14,20 +14,19 @@ import msgspec
 from cronpoll.cli.common import (
     NO,
     UNREACHABLE,
+    calendar_here,
     fail,
     moment_given,
     moments_given,
     nothing_in,
     state_directory,
     with_place,
-    zone_named,
 )
 from cronpoll.core import chronicle
 from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
 from cronpoll.core.events import Event
-from cronpoll.core.model import MICROSECOND, MINUTE, Book, TaskConfig, TaskState
+from cronpoll.core.model import MICROSECOND, MINUTE, Book, TaskState
 from cronpoll.core.text import visible
-from cronpoll.core.windows import AnySchedule, PeriodSchedule, schedule_of
 from cronpoll.core.zones import floor_minute
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
@@ -129,7 +128,7 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
     directory, now = state_directory(state_dir, config), SystemClock().wall()
     book = _book(directory, now)
     known = book.tasks.get(task)
-    zone = HostZone()().tzinfo if known is None else zone_named(known.config.zone)
+    zone = HostZone()().tzinfo if known is None else calendar_here().zones.named(known.config.zone)
     alive = lock_holder(directory).alive
     try:
         findings = [
@@ -151,23 +150,17 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
     sys.exit(0 if all(finding.verdict == "started" for finding in findings) else NO)
 
 
-def schedule_for(name: str, config: TaskConfig) -> AnySchedule:
-    """When a recorded config was due."""
-    options = config.options
-    return schedule_of(name, config.cron_expression, zone_named(config.zone), options.repeated_hour, options.spread)
-
-
 def due_for(name: str) -> chronicle.IsDue:
-    return lambda config, instant: schedule_for(name, config).matches(instant)
+    calendar = calendar_here()
+    return lambda config, instant: calendar.schedule(name, config).matches(instant)
 
 
 def _instants(known: TaskState | None, minute: datetime) -> list[datetime]:
     """The due instants that a typed minute means: of a task with windows the chosen time of that period, or in that minute."""
     if known is None or known.config.options.spread is None:
         return [minute]
-    schedule = schedule_for(known.task_name, known.config)
-    assert isinstance(schedule, PeriodSchedule)
+    schedule = calendar_here().schedule(known.task_name, known.config)
     if schedule.nominals.matches(minute):
-        return [schedule.choice(minute).settles_at]
+        return [schedule.due_at(minute) or minute]
     chosen = schedule.next_after(minute - MICROSECOND)
     return [chosen] if chosen is not None and chosen < minute + MINUTE else [minute]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import click
 from msgspec.structs import replace
 
-from cronpoll.cli.common import NO, fail, moment_given
-from cronpoll.cli.times import schedule_in_file
+from cronpoll.cli.common import NO, calendar_here, fail, moment_given
 from cronpoll.config.check import Rules, check
-from cronpoll.config.registry import Task
+from cronpoll.core.calendar import AnySchedule
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Seed
 from cronpoll.core.text import visible
@@ -53,7 +52,7 @@ def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_js
         fail(f"{file}: no task of this name: {', '.join(tasks)}", NO)
     midnight = now.astimezone(host).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     begin = moment_given(midnight.date().isoformat() if day is None else day, host)
-    before, after, lost = counted(chosen, hosts, begin, host)
+    before, after, lost = counted([calendar_here().of_task(task) for task in chosen], hosts, begin)
     if as_json:
         answer: dict[str, Any] = {"begin": begin.isoformat(), "binMinutes": 1440 // BINS}
         click.echo(json.dumps({**answer, "nominal": before, "chosen": after, "unschedulable": lost}))
@@ -68,7 +67,7 @@ def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_js
     click.echo(f"{peaks}{f'; {lost} periods are unschedulable' if lost else ''}")
 
 
-def counted(tasks: list[Task], hosts: int, begin: datetime, zone: tzinfo) -> tuple[list[int], list[int], int]:
+def counted(schedules: list[AnySchedule], hosts: int, begin: datetime) -> tuple[list[int], list[int], int]:
     """Starts per half hour of the day that begins at `begin`: nominal, chosen; and how many periods have no time."""
     before, after, lost = [0] * BINS, [0] * BINS, 0
     end = begin + timedelta(days=1)
@@ -76,20 +75,19 @@ def counted(tasks: list[Task], hosts: int, begin: datetime, zone: tzinfo) -> tup
     def bin_of(moment: datetime) -> int:
         return int((moment - begin) / timedelta(days=1) * BINS)
 
-    for task in tasks:
-        schedule = schedule_in_file(task, zone)
-        plain = schedule.nominals if isinstance(schedule, PeriodSchedule) else schedule
+    for schedule in schedules:
+        plain = schedule.nominals
         nominal = plain.next_after(begin - MICROSECOND)
         while nominal is not None and nominal < end:
             before[bin_of(nominal)] += hosts
-            if not isinstance(schedule, PeriodSchedule):
+            if not schedule.windowed:
                 after[bin_of(nominal)] += hosts
             nominal = plain.next_after(nominal)
         if not isinstance(schedule, PeriodSchedule):
             continue
         for host in range(hosts):
             here = schedule if hosts == 1 else _on_host(schedule, host)
-            for choice in here.from_nominal(begin - here.late):
+            for choice in here.from_nominal(begin - here.reach()[1]):
                 if choice.window_start >= end:
                     break
                 if begin <= choice.settles_at < end:

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime, tzinfo
-from functools import lru_cache
+from datetime import datetime
 from typing import Any, Final, NoReturn
-from zoneinfo import ZoneInfo
 
 import click
 import msgspec
 
-from cronpoll.cli.common import NO, UNREACHABLE, ShortTimes, fail, nothing_in, span, state_directory, with_place
+from cronpoll.cli.common import (
+    NO,
+    UNREACHABLE,
+    ShortTimes,
+    calendar_here,
+    fail,
+    nothing_in,
+    span,
+    state_directory,
+    with_place,
+)
+from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import CronpollError, StateDirectoryError
-from cronpoll.core.model import Book, TaskConfig, TaskState
-from cronpoll.core.periods import Spread
+from cronpoll.core.model import Book, TaskState
 from cronpoll.core.text import visible
-from cronpoll.core.windows import schedule_of
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import Holder, lock_holder, read_state
@@ -112,7 +119,8 @@ def report_of(
 ) -> dict[str, Any]:
     """Everything as one value; `on_paper` is what --json prints of it."""
     daemon = _daemon(holder, directory)
-    every = [_task(task, now, holder.alive, daemon["held"]) for task in book.tasks.values() if task.registered]
+    following = NextDue(calendar_here(), now)
+    every = [_task(task, following, holder.alive, daemon["held"]) for task in book.tasks.values() if task.registered]
     shown = [task for task in every if (not tasks or task["task"] in tasks) and (not failing or task["state"] in _BAD)]
     asked = [task for task in every if not tasks or task["task"] in tasks]
     sound = holder.alive and not daemon["silent"] and not daemon["degraded"] and daemon["rejected"] is None
@@ -162,11 +170,11 @@ def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
     return found
 
 
-def _task(task: TaskState, now: datetime, alive: bool, held: list[str]) -> dict[str, Any]:
-    due = None if task.is_suspended else _next_due(task.task_name, task.config, now)
+def _task(task: TaskState, following: NextDue, alive: bool, held: list[str]) -> dict[str, Any]:
+    due = None if task.is_suspended else following.of(task)
     return {
         "task": task.task_name,
-        "state": _state(task, now, alive, held),
+        "state": _state(task, following.now, alive, held),
         "lastAttempt": task.last_attempt_at,
         "lastSuccess": task.last_success_at,
         "lastFailure": task.last_failure_at,
@@ -207,26 +215,21 @@ def _succeeded_since(task: TaskState) -> bool:
     return success is not None and (attempt is None or success >= attempt)
 
 
-def _next_due(name: str, config: TaskConfig, now: datetime) -> datetime | None:
-    options = config.options
-    whose = name if options.spread is not None else ""  # without windows many tasks share one answer
-    return _cached_due(whose, config.cron_expression, config.zone, options.repeated_hour, options.spread, now)
+class NextDue:
+    """When tasks are due next. Without windows many of them share one answer."""
 
+    def __init__(self, calendar: Calendar, now: datetime) -> None:
+        self.now = now
+        self._calendar = calendar
+        self._known: dict[int, datetime | None] = {}
 
-@lru_cache(maxsize=65_536)
-def _cached_due(
-    name: str, expression: str, zone: str, repeated_hour: str, spread: Spread | None, now: datetime
-) -> datetime | None:
-    try:
-        return schedule_of(name, expression, _zone(zone), repeated_hour, spread).next_after(now)
-    except (CronpollError, LookupError, ValueError):  # written on a machine with other zones
-        return None
-
-
-@lru_cache(maxsize=1_024)
-def _zone(key: str) -> tzinfo:
-    host = HostZone()()
-    return host.tzinfo if key == host.key else ZoneInfo(key)
+    def of(self, task: TaskState) -> datetime | None:
+        config = task.config
+        if config.options.spread is not None:
+            return self._calendar.due_times(task.task_name, config).next_after(self.now)
+        if id(config) not in self._known:  # equal ones are mostly the same object
+            self._known[id(config)] = self._calendar.due_times(task.task_name, config).next_after(self.now)
+        return self._known[id(config)]
 
 
 def on_paper(report: dict[str, Any]) -> Any:

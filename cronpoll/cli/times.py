@@ -11,37 +11,27 @@ from zoneinfo import ZoneInfo
 import click
 import msgspec
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, span, state_directory, with_place, zone_named
+from cronpoll.cli.common import NO, UNREACHABLE, calendar_here, fail, moment_given, span, state_directory, with_place
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Task
-from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.calendar import AnySchedule, schedule_of
 from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
 from cronpoll.core.periods import Spread, draws
 from cronpoll.core.registrations import zone_problem
 from cronpoll.core.text import utc_text, visible
-from cronpoll.core.windows import AnySchedule, PeriodSchedule, schedule_of
+from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.words import in_words
-from cronpoll.core.zones import zone_of
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.reading import read_state
 
 
-def schedule_in_file(task: Task, host: tzinfo) -> AnySchedule:
-    zone = host if task.timezone is None else ZoneInfo(task.timezone)
-    return schedule_of(task.name, task.cron, zone, task.repeated_hour, task.spread)
-
-
-def period_of(schedule: AnySchedule, due: datetime) -> datetime | None:
-    """The nominal minute of a chosen time; None for a task without windows."""
-    return schedule.period_of(due) if isinstance(schedule, PeriodSchedule) else None
-
-
 def upcoming(schedule: AnySchedule, after: datetime, number: int) -> list[datetime]:
     found: list[datetime] = []
-    moment: datetime | None = after
-    while len(found) < number and (moment := schedule.next_after(moment)) is not None:  # type: ignore[arg-type]
-        found.append(moment)
+    due = schedule.next_after(after)
+    while due is not None and len(found) < number:
+        found.append(due)
+        due = schedule.next_after(due)
     return found
 
 
@@ -81,13 +71,14 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
     unknown = [name for name in tasks if name not in {task.name for task in registry.tasks}]
     if unknown:
         fail(f"{file}: no task of this name: {', '.join(unknown)}", NO)
+    calendar = calendar_here()
     rows: list[tuple[datetime, Task, tzinfo, datetime | None]] = []
     for task in registry.tasks:
         if (not tasks or task.name in tasks) and not task.suspend:
-            zone = host if task.timezone is None else ZoneInfo(task.timezone)
-            schedule = schedule_in_file(task, host)
+            schedule = calendar.of_task(task)
+            zone = schedule.zone.tzinfo
             found = upcoming(schedule, after, number)
-            rows += [(moment, task, zone, period_of(schedule, moment)) for moment in found]
+            rows += [(at, task, zone, schedule.periods_at(at)[-1] if schedule.windowed else None) for at in found]
     rows = sorted(rows, key=lambda row: row[0])[:number]
     if as_json:
         click.echo(json.dumps([_on_paper(*row) for row in rows], indent=2))
@@ -131,7 +122,7 @@ def explain(
     """
     if at is not None:
         name, schedule = _task_meant(expression, file, state_dir, config)
-        _explain_decision(name, schedule, at, as_json)
+        _explain_choice(name, schedule, at, as_json)
         return
     zone = HostZone()().tzinfo
     if timezone is not None:
@@ -147,7 +138,7 @@ def explain(
             sys.exit(NO)
         fail(error.message, NO)
     now = SystemClock().wall()
-    moments = upcoming(Schedule(parse(expression), zone_of(zone), first_only=False), now, number)
+    moments = upcoming(schedule_of("", expression, zone, "both", None), now, number)
     if as_json:
         answer: dict[str, Any] = {"valid": True, "expression": expression, "meaning": words}
         click.echo(
@@ -161,18 +152,14 @@ def explain(
 
 def _task_meant(name: str, file: str | None, state_dir: str | None, config: str | None) -> tuple[str, PeriodSchedule]:
     """The periods of a task, from a registry file or from what the daemon has in force."""
-    host = HostZone()()
+    calendar = calendar_here()
     if file is not None:
-        registry = check(file, SystemClock().wall(), host.tzinfo, Rules(imports=False))
+        registry = check(file, SystemClock().wall(), calendar.zones.host.tzinfo, Rules(imports=False))
         found = [task for task in registry.tasks if task.name == name]
         if registry.errors or not found:
             reason = str(registry.errors[0]) if registry.errors else f"{file}: no task of this name: {name}"
             fail(reason, NO)
-        task = found[0]
-        zone = host.tzinfo if task.timezone is None else ZoneInfo(task.timezone)
-        schedule = schedule_of(name, task.cron, zone, task.repeated_hour, task.spread or Spread())
-        assert isinstance(schedule, PeriodSchedule)
-        return name, schedule
+        return name, _with_periods(name, calendar.of_task(found[0]))
     directory = state_directory(state_dir, config)
     try:
         book = read_state(directory, SystemClock().wall())
@@ -181,17 +168,18 @@ def _task_meant(name: str, file: str | None, state_dir: str | None, config: str 
     state = None if book is None else book.tasks.get(name)
     if state is None:
         fail(f"no task of this name is known in {directory}: {name}", NO)
-    wanted, options = state.config, state.config.options
-    zone = zone_named(wanted.zone)
-    try:
-        schedule = schedule_of(name, wanted.cron_expression, zone, options.repeated_hour, options.spread or Spread())
-    except InvalidCronExpressionError as error:
-        fail(f"what is recorded of {name} cannot be computed with: {error.message}", NO)
-    assert isinstance(schedule, PeriodSchedule)
-    return name, schedule
+    problem = calendar.problem(state.config)
+    if problem is not None:
+        fail(f"what is recorded of {name} cannot be computed with: {problem}", NO)
+    return name, _with_periods(name, calendar.schedule(name, state.config))
 
 
-def _explain_decision(name: str, schedule: PeriodSchedule, at: str, as_json: bool) -> None:
+def _with_periods(name: str, schedule: AnySchedule) -> PeriodSchedule:
+    """A plain schedule is one with windows of no length."""
+    return schedule if isinstance(schedule, PeriodSchedule) else PeriodSchedule(name, Spread(), schedule)
+
+
+def _explain_choice(name: str, schedule: PeriodSchedule, at: str, as_json: bool) -> None:
     zone = schedule.zone.tzinfo
     nominal = moment_given(at, zone)
     if not schedule.nominals.matches(nominal):

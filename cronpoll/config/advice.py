@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from cronpoll.config.registry import Problem, Registry, Task
-from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.calendar import Calendar
 from cronpoll.core.windows import PeriodSchedule
-from cronpoll.core.zones import EPOCH, second_of, zone_of
+from cronpoll.core.zonenames import NamedZone, ZoneNames
+from cronpoll.core.zones import EPOCH, second_of
 
 PERIODS_LOOKED_AT: Final = 60
 _OPERATORS: Final = frozenset({">", ">>", "<", "|", "||", "&", "&&", ";", "2>&1", "2>", "&>"})
@@ -22,9 +22,10 @@ _READS_THEM: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "env", "find
 
 
 def all_of(registry: Registry, now: datetime, host: tzinfo) -> list[Problem]:
+    calendar = Calendar(ZoneNames(NamedZone("", host)))
     return [
-        *clock_changes(registry, now, host),
-        *deadlines_and_windows(registry, now, host),
+        *clock_changes(registry, now, calendar),
+        *deadlines_and_windows(registry, now, calendar),
         *shell_words(registry),
     ]
 
@@ -47,14 +48,14 @@ def shell_words(registry: Registry) -> Iterator[Problem]:
             yield Problem(registry.file, *place, f"command: {text}; {advice}", task.name, "warning")
 
 
-def clock_changes(registry: Registry, now: datetime, host: tzinfo) -> Iterator[Problem]:
+def clock_changes(registry: Registry, now: datetime, calendar: Calendar) -> Iterator[Problem]:
     """A warning for each task that the next change of its zone's clock, within a year, skips or runs twice.
 
     A task that runs in every hour of the day is not told: that its clock changes is no news to it.
     """
     for task in registry.tasks:
-        zone = zone_of(ZoneInfo(task.timezone) if task.timezone else host)
-        schedule = Schedule(parse(task.cron), zone, task.repeated_hour == "first")
+        schedule = calendar.of_task(task).nominals
+        zone = schedule.zone
         if schedule.expression.runs_every_hour:
             continue
         second = second_of(now)
@@ -73,7 +74,7 @@ def clock_changes(registry: Registry, now: datetime, host: tzinfo) -> Iterator[P
                 yield _warning(registry, task, text)
 
 
-def deadlines_and_windows(registry: Registry, now: datetime, host: tzinfo) -> Iterator[Problem]:
+def deadlines_and_windows(registry: Registry, now: datetime, calendar: Calendar) -> Iterator[Problem]:
     """A warning for deadlines that leave no time for a retry, and for constraints that refuse most periods."""
     for task in registry.tasks:
         if task.deadline is not None and task.deadline < task.retry_delay and task.max_attempts != 1:
@@ -83,8 +84,8 @@ def deadlines_and_windows(registry: Registry, now: datetime, host: tzinfo) -> It
         spread = task.spread
         if spread is None or (spread.only is None and spread.avoid is None):
             continue
-        zone = zone_of(ZoneInfo(task.timezone) if task.timezone else host)
-        schedule = PeriodSchedule(task.name, spread, Schedule(parse(task.cron), zone, task.repeated_hour == "first"))
+        schedule = calendar.of_task(task)
+        assert isinstance(schedule, PeriodSchedule)
         coming = list(islice(schedule.from_nominal(now), PERIODS_LOOKED_AT))
         refused = [choice for choice in coming if choice.chosen_at is None]
         if 2 * len(refused) > len(coming):

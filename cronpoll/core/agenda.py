@@ -10,34 +10,38 @@ at a task for which nothing is owed is harmless, so entries are never searched f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from cronpoll.core.calendar import AnySchedule
+from cronpoll.core.cron import Passed
 from cronpoll.core.model import MICROSECOND
-from cronpoll.core.windows import AnySchedule, PeriodSchedule
+from cronpoll.core.periods import Choice
+from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import Gap, Zone, second_of
 
 
 class Group:
-    """The tasks of one schedule, in order of registration, and the due instants around now: the last two and the next."""
+    """The tasks of one schedule, in order of registration, and the due instants around now: the last two and the next.
 
-    __slots__ = ("_counted", "earlier_due", "members", "next_due", "previous_due", "schedule")
+    A `DueTimes` that remembers: all members ask the same.
+    """
+
+    __slots__ = ("_passed", "earlier_due", "members", "next_due", "previous_due", "schedule")
+    windowed = False
 
     def __init__(self, schedule: AnySchedule, now: datetime) -> None:
         self.schedule = schedule
         self.members: dict[str, None] = {}
-        self._counted: tuple[datetime, datetime, int] | None = None
+        self._passed: Passed | None = None
         self.place(now)
 
     def place(self, now: datetime) -> None:
         self.previous_due = self.schedule.previous_at_or_before(now)
         self.earlier_due: datetime | None = None  # found out when somebody asks
         self.next_due = self.schedule.next_after(now)
-
-    def _before(self, due: datetime | None) -> datetime | None:
-        return None if due is None else self.schedule.previous_at_or_before(due - MICROSECOND)
 
     def advance(self, now: datetime) -> None:
         """Move on to `now`, which is at or after `next_due`."""
@@ -50,49 +54,67 @@ class Group:
         else:
             self.earlier_due, self.previous_due, self.next_due = self.previous_due, passed, following
 
-    def latest_due(self, now: datetime) -> datetime | None:
+    # As `DueTimes`.
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        return self.schedule.next_after(instant)
+
+    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = ()) -> datetime | None:
         previous = self.previous_due
-        if previous is not None and previous <= now and (self.next_due is None or now < self.next_due):
-            return previous
-        return self.schedule.previous_at_or_before(now)
+        if handled or previous is None or previous > until or (self.next_due is not None and until >= self.next_due):
+            return self.schedule.latest_in(after, until, handled)
+        return previous if previous > after else None
 
-    def due_since(self, base: datetime, now: datetime) -> datetime | None:
-        """The latest due instant in (base, now]."""
-        due = self.latest_due(now)
-        return due if due is not None and due > base else None
+    def periods_at(self, due: datetime) -> tuple[datetime, ...]:
+        return self.schedule.periods_at(due)
 
-    def due_before(self, due: datetime) -> datetime | None:
+    def due_at(self, period: datetime) -> datetime | None:
+        return self.schedule.due_at(period)
+
+    def passed(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
+    ) -> Passed | None:
+        if handled:
+            return self.schedule.passed(after, until, handled, started)
+        last = until if started is None else self._before(until)
+        if last is None or last <= after:
+            return None
+        first = self.schedule.next_after(after)
+        known = self._passed
+        if known is None or known.first != first or known.last != last:
+            known = self._passed = self.schedule.passed(after, until, handled, started)
+        return known
+
+    def _before(self, due: datetime) -> datetime | None:
         """The due instant before `due`, which is one itself."""
         if due != self.previous_due:
-            return self._before(due)
+            return self.schedule.previous_at_or_before(due - MICROSECOND)
         if self.earlier_due is None:
-            self.earlier_due = self._before(due)
+            self.earlier_due = self.schedule.previous_at_or_before(due - MICROSECOND)
         return self.earlier_due
 
-    def count(self, first: datetime, last: datetime, limit: int) -> int:
-        """How many due instants there are from one to another, up to a limit. All members ask the same after a downtime."""
-        if self._counted is None or self._counted[:2] != (first, last):
-            number, instant = 1, first
-            while number < limit and instant < last:
-                instant = self.schedule.next_after(instant) or last
-                number += 1
-            self._counted = first, last, number
-        return self._counted[2]
+    def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:
+        return self.schedule.unschedulable(after, until)
 
 
 class PeriodGroup(Group):
     """One task with windows. Its instants do not follow from one another, so they are asked for anew each time.
 
-    Each costs a few decisions, and there can be a million of these: only the next one is always known. Nothing is chosen
+    Each costs a few choices, and there can be a million of these: only the next one is always known. Nothing is chosen
     between the moment for which it was asked and the next instant, so what is settled up to there owes nothing until then.
-    Where nothing was found (`_nothing`: later than the first, up to the second) nobody looks again.
+    Where nothing was found (`_nothing`: later than the first, up to the second) nobody looks again; nor, for periods without
+    a time, up to `_closed_until`. What is handled changes with the schedule only, and then this is another group; should it
+    ever not, nothing is remembered.
     """
 
-    __slots__ = ("_nothing", "_placed_at")
+    __slots__ = ("_closed_until", "_handled", "_nothing", "_placed_at")
+    windowed = True
     schedule: PeriodSchedule
 
     def __init__(self, schedule: PeriodSchedule, now: datetime) -> None:
         self._nothing = (now, now)
+        self._handled: Collection[datetime] = ()
+        self._closed_until: datetime | None = None
         super().__init__(schedule, now)
 
     def place(self, now: datetime) -> None:
@@ -100,24 +122,34 @@ class PeriodGroup(Group):
         self._placed_at = now
         self.next_due = self.schedule.look_after(now)
 
-    def due_since(self, base: datetime, now: datetime) -> datetime | None:
-        if base >= self._placed_at and (self.next_due is None or now < self.next_due):
-            return None
-        since, until = self._nothing
-        known = since <= base and until <= now
-        found = self.schedule.previous_at_or_before(now, max(base, until) if known else base)
-        if found is None:
-            self._nothing = (since if known and base <= until else base, now)
-        return found
-
     def advance(self, now: datetime) -> None:
         self.place(now)
 
-    def latest_due(self, now: datetime) -> datetime | None:
-        return self.schedule.previous_at_or_before(now)
+    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = ()) -> datetime | None:
+        if after >= self._placed_at and (self.next_due is None or until < self.next_due):
+            return None
+        if handled is not self._handled:
+            self._handled, self._nothing = handled, (until, until)
+        nothing_after, nothing_until = self._nothing
+        known = nothing_after <= after and nothing_until <= until
+        found = self.schedule.latest_in(max(after, nothing_until) if known else after, until, handled)
+        if found is None:
+            self._nothing = (nothing_after if known and after <= nothing_until else after, until)
+        return found
 
-    def due_before(self, due: datetime) -> datetime | None:
-        return self._before(due)
+    def passed(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
+    ) -> Passed | None:
+        return self.schedule.passed(after, until, handled, started)
+
+    def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:
+        known = self._closed_until
+        if known is not None and after < known <= until:
+            after = known
+        lost = self.schedule.unschedulable(after, until)
+        if not lost:
+            self._closed_until = until  # none up to here: not looked at again
+        return lost
 
 
 def group_of(schedule: AnySchedule, now: datetime) -> Group:

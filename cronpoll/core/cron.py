@@ -26,21 +26,25 @@ The search is bounded: 40 years, which is five times the longest distance betwee
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from cronpoll.core.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError, abbreviate
-from cronpoll.core.zones import EPOCH, FIRST_SECOND, LAST_SECOND, Gap, Zone, in_utc, second_of, zone_of
+from cronpoll.core.model import MICROSECOND
+from cronpoll.core.periods import Choice
+from cronpoll.core.zones import EPOCH, FIRST_SECOND, LAST_SECOND, Gap, Stretch, Zone, in_utc, second_of, zone_of
 
 SEARCH_YEARS: Final = 40
 
 _SPAN: Final = SEARCH_YEARS * 366 * 86_400
 _DAY: Final = 86_400
-_TWO_DAYS: Final = 2 * _DAY  # more than any two offsets differ, so a jump by it cannot overshoot
+_TWO_DAYS: Final = 2 * _DAY  # more than any two offsets differ, each being less than a day
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _LAST_YEAR: Final = 9989
+_NO_TIME: Final = timedelta(0)
 
 _FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
 _LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -185,12 +189,39 @@ def _is_first(repeated_hour: str) -> bool:
 _OUT_OF_REACH: Final = f"no occurrence within {SEARCH_YEARS} years {{}} that time, in the years 1900 to {_LAST_YEAR}"
 
 
+class Passed(NamedTuple):
+    """Due instants that get no start of their own: the first, the last, and how many periods they are, up to `COUNT_LIMIT`.
+
+    `period`: that of the last one, where it is another instant than the last itself (windows).
+    """
+
+    first: datetime
+    last: datetime
+    number: int
+    period: datetime | None = None
+
+
+COUNT_LIMIT: Final = 100
+"""Passed periods are counted up to here; ten years of them are not worth a second of anybody's time."""
+
+
 class Schedule(NamedTuple):
-    """An expression on the wall clock of a zone under a fold rule: the set of due instants. A value, usable as a key."""
+    """An expression on the wall clock of a zone under a fold rule: the set of due instants. A value, usable as a key.
+
+    One of the two kinds of `calendar.DueTimes`: here each period is due at its own minute.
+    """
 
     expression: CronExpression
     zone: Zone
     first_only: bool
+
+    @property
+    def windowed(self) -> bool:
+        return False
+
+    @property
+    def nominals(self) -> Schedule:
+        return self
 
     def matches(self, instant: datetime) -> bool:
         second = second_of(instant)
@@ -214,18 +245,52 @@ class Schedule(NamedTuple):
         while here > limit and FIRST_SECOND <= here < LAST_SECOND:
             stretch = zone.stretch_at(here)
             offset = stretch.offset
-            end = (here + offset) // 60
-            found = expression.previous_on_wall(end)
+            found = expression.previous_on_wall((here + offset) // 60)
             if found is None:
                 return None
             second = found * 60 - offset
             if second >= stretch.start and not (first_only and found * 60 < stretch.repeats_until):
                 return EPOCH + timedelta(0, second)
-            # The mirror of the leap above: the stretch before may end at a later wall time than this one began with.
-            here = stretch.start - 1
-            if here >= FIRST_SECOND and here + zone.stretch_at(here).offset < (end + 1) * 60:
-                here = min(here, found * 60 + _TWO_DAYS)
+            # Nothing in this stretch: continue at the end of the one before.
+            before = stretch.start - 1
+            if here - before > _TWO_DAYS:
+                # An optimization for rare expressions: leap back over years of stretches, the mirror of `_beyond`.
+                before = min(before, found * 60 + _DAY)
+            here = before
         return None
+
+    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = ()) -> datetime | None:
+        due = self.previous_at_or_before(until)
+        while due is not None and due > after and due in handled:
+            due = self.previous_at_or_before(due - MICROSECOND)
+        return due if due is not None and due > after else None
+
+    def periods_at(self, due: datetime) -> tuple[datetime, ...]:
+        return (due,)
+
+    def due_at(self, period: datetime) -> datetime | None:
+        return period
+
+    def passed(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
+    ) -> Passed | None:
+        last = self.latest_in(after, until if started is None else started - MICROSECOND, handled)
+        first = self.next_after(after)
+        while first is not None and first in handled:
+            first = self.next_after(first)
+        if last is None or first is None:
+            return None
+        number, instant = 1, first
+        while number < COUNT_LIMIT and instant < last:
+            instant = self.next_after(instant) or last
+            number += instant not in handled
+        return Passed(first, last, number)
+
+    def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:  # noqa: ARG002
+        return []
+
+    def reach(self) -> tuple[timedelta, timedelta]:
+        return _NO_TIME, _NO_TIME
 
     def lost_in(self, gap: Gap) -> tuple[int, int]:
         """The wall minutes of this schedule inside a gap (or a fold): the first one (0 if none) and how many."""
@@ -238,59 +303,76 @@ class Schedule(NamedTuple):
         return first, count
 
 
+# The search for the next instant, in words. A zone is a row of stretches, and in each of them the wall clock runs evenly.
+# Walk them in order, from the one that contains `here`. Translate `here` to wall time and ask the calendar for the first
+# minute of the expression at or after it. Translate that minute back. If it lies in the stretch, it is the answer. If
+# not, nothing more is due in this stretch, and the walk continues at the start of the next one. Under "first", the wall
+# time that a stretch repeats is passed over.
+#
+# `_walk` does exactly this and is correct alone. `_next_after` and `_beyond` add the shortcuts. A shortcut either knows
+# the answer that the walk would give, or a later place to start the walk that gives the same answer.
+
+
+def _walk(expression: CronExpression, zone: Zone, first_only: bool, here: int) -> datetime | None:
+    """The first due instant at or after the UTC second `here`: the plain walk."""
+    limit = min(here + _SPAN, LAST_SECOND)
+    while FIRST_SECOND <= here < limit:
+        stretch = zone.stretch_at(here)
+        wall = here + stretch.offset
+        if first_only:
+            wall = max(wall, stretch.repeats_until)
+        found = expression.next_on_wall(-(-wall // 60))
+        if found is None:
+            return None
+        second = found * 60 - stretch.offset
+        if second < stretch.end:
+            return _from_second(second, UTC)
+        here = stretch.end
+    return None
+
+
 def _next_after(expression: CronExpression, zone: Zone, first_only: bool, instant: datetime) -> datetime | None:
+    """The first due instant strictly later than `instant`."""
     if instant.tzinfo is not UTC:
         instant = in_utc(instant)
+    # An optimization for many questions about the same time: try the stretch of the last question first.
     stretch = zone.recent
     if not stretch.plain_from <= instant < stretch.end_at:
         here = second_of(instant) + 1
         if not FIRST_SECOND <= here < LAST_SECOND:
             return None
         stretch = zone.recent = zone.stretch_at(here)
-    found = None
-    if stretch.plain_from <= instant:
-        # The usual case: not in an hour that comes twice, so the wall clock can simply be read.
-        wall = instant + stretch.delta if stretch.offset else instant
-        found = expression.next_in(wall.year * 12 + wall.month, wall.day, wall.hour * 60 + wall.minute + 1)
-        if found is None:
-            return None
+        if instant < stretch.plain_from:
+            return _walk(expression, zone, first_only, here)
+    # An optimization for the usual case, an answer in the same stretch: the first step of the walk, made cheap. Nothing
+    # repeats from here on, so the fold rule does not matter, and the datetime already knows its year, month and day.
+    wall = instant + stretch.delta if stretch.offset else instant
+    found = expression.next_in(wall.year * 12 + wall.month, wall.day, wall.hour * 60 + wall.minute + 1)
+    if found is None:
+        return None
+    second = found * 60 - stretch.offset
+    if second < stretch.end:
+        return _from_second(second, UTC)
+    return _beyond(expression, zone, first_only, instant, stretch, found)
+
+
+def _beyond(
+    expression: CronExpression, zone: Zone, first_only: bool, instant: datetime, stretch: Stretch, found: int
+) -> datetime | None:
+    """The rest of `_next_after`: the first wall minute after `instant` is `found`, and `stretch` ends before it."""
+    here = stretch.end
+    if second_of(instant) + _TWO_DAYS <= here < LAST_SECOND:
+        # An optimization for rare expressions, like every 29 February: leap over years of stretches. Later stretches may
+        # turn the clock back, but by less than two days, so never to before `instant`. Between there and `found` the
+        # calendar has nothing. And no clock is a whole day ahead of UTC, so none shows `found` earlier than this:
+        here = max(here, found * 60 - _DAY)
+        # An optimization for the end of the leap: the calendar would answer `found` again, so do not ask it. Nor is
+        # `found` repeated, because no clock has shown it yet. If the clock changes before `found`, the walk decides.
+        stretch = zone.stretch_at(here)
         second = found * 60 - stretch.offset
-        if second < stretch.end:
+        if here <= second < stretch.end:
             return _from_second(second, UTC)
-        if zone.fixed:
-            return None
-    here = second_of(instant) + 1
-    limit = here + _SPAN
-    while here < limit:
-        offset = stretch.offset
-        begin = here + offset
-        if first_only and begin < stretch.repeats_until:
-            begin = stretch.repeats_until
-        begin = -(-begin // 60)
-        if found is None:
-            found = expression.next_on_wall(begin)
-            if found is None:
-                return None
-            if found * 60 - offset < stretch.end:
-                return _from_second(found * 60 - offset, UTC)
-        # Nothing on the wall between begin and found. If the next stretch does not turn the wall clock back behind begin,
-        # everything up to shortly before found can be leapt over, years of stretches included.
-        here = stretch.end
-        if here >= LAST_SECOND:
-            return None
-        begin *= 60
-        if here + offset - _TWO_DAYS >= begin or here + zone.stretch_at(here).offset >= begin:
-            second = found * 60 - offset
-            if second >= LAST_SECOND:
-                return None
-            there = zone.stretch_at(second)
-            second = found * 60 - there.offset
-            if there.start + _TWO_DAYS <= second < there.end:
-                # So far behind the change that this wall time can be neither skipped nor repeated.
-                return _from_second(second, UTC)
-            here = max(here, found * 60 - _TWO_DAYS)
-        stretch, found = zone.stretch_at(here), None
-    return None
+    return _walk(expression, zone, first_only, here)
 
 
 _from_second: Final = datetime.fromtimestamp

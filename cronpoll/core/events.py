@@ -5,6 +5,10 @@ rely on them. A required field has no default and is always written, null includ
 left out while it has it. On paper names are camelCase, instants RFC 3339 in UTC, durations milliseconds.
 
 `journaled` events change state or answer a question about the past; the rest are for the log only. `at` is the moment.
+
+Events carry their effects: what one changes stands in it, so that folding needs no rule, no option and no schedule, and two
+versions of the program fold one log to the same state. An effect that is None was not written: the event is of a journal
+from before it was (`machine` then computes what that version did).
 """
 
 from __future__ import annotations
@@ -98,7 +102,10 @@ class SchedulerStopped(Event, frozen=True):
 
 
 class TaskRunStarted(Event, frozen=True, gc=False):
-    """`due_at`: the due instant served; of a task with a window the chosen time, and `period` its nominal minute."""
+    """`due_at`: the due instant served; of a task with a window the chosen time, and `period` its nominal minute.
+
+    `waited_since`: it was owed from then on, and no slot was free.
+    """
 
     journaled = True
     task_name: str
@@ -108,6 +115,7 @@ class TaskRunStarted(Event, frozen=True, gc=False):
     trigger: Trigger
     is_retry: bool = False
     period: Instant | None = msgspec.field(default=None, name="nominalTime")
+    waited_since: Instant | None = None
 
 
 class TaskRunCompleted(Event, frozen=True, gc=False):
@@ -143,13 +151,18 @@ class TaskRunReplaced(Event, frozen=True, gc=False):
 
 
 class TaskRunInterrupted(Event, frozen=True, gc=False):
-    """Cut off by the stop of the scheduler, or found open without a task to restart it for."""
+    """Cut off by the stop of the scheduler, or found open without a task to restart it for.
+
+    `restart`: whether it is owed again. `ended_at`: absent if it died with its process, at a time that nobody knows.
+    """
 
     level = WARNING
     journaled = True
     task_name: str
     run_id: str
     reason: str
+    restart: bool | None = None
+    ended_at: Instant | None = None
 
 
 class TaskRetryStarted(Event, frozen=True, gc=False):
@@ -180,12 +193,24 @@ class TaskMissed(Event, frozen=True, gc=False):
 
 
 class TaskSkipped(Event, frozen=True, gc=False):
+    """A due instant that a rule passes over, with its period if it has a window; or many at once, of which it is the last.
+
+    `first_due_at` and `count`: of many, the first and how many they are, up to a bound; periods that have an outcome already
+    do not count. `run_id`: the start that stands for them. `owed_at`, `owed_period`: what was due before the run in which
+    these fell, and is still owed.
+    """
+
     level = DEBUG
     journaled = True
     task_name: str
     reason: str
     due_at: Instant = msgspec.field(name="scheduledTime")
     period: Instant | None = msgspec.field(default=None, name="nominalTime")
+    first_due_at: Instant | None = msgspec.field(default=None, name="firstScheduledTime")
+    count: Count = 1
+    run_id: str | None = None
+    owed_at: Instant | None = None
+    owed_period: Instant | None = None
 
 
 class TaskUnschedulable(Event, frozen=True, gc=False):
@@ -249,8 +274,9 @@ class TaskSuspended(Event, frozen=True, gc=False):
 class TaskResumed(Event, frozen=True, gc=False):
     """The suspension was lifted. What was due meanwhile, first to last, is settled without a start; so are retries.
 
-    `open_at`: with a deadline, the latest due instant that is still inside it, and therefore owed.
-    If the other of the two, command and file, still suspends the task, nothing of this holds yet.
+    `open_at`: with a deadline, the latest due instant that is still inside it, and therefore owed. `lifted`: nothing suspends
+    the task any more; if the other of the two, command and file, still does, nothing of this holds yet. `settled_until`: from
+    then on the schedule counts again.
     """
 
     journaled = True
@@ -260,6 +286,8 @@ class TaskResumed(Event, frozen=True, gc=False):
     last_passed: Instant | None = None
     count: Count = 0
     open_at: Instant | None = None
+    lifted: bool | None = None
+    settled_until: Instant | None = None
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -320,6 +348,8 @@ class TaskSurvivorsGone(Event, frozen=True, gc=False):
 
 
 class TaskAdded(Event, frozen=True, gc=False):
+    """`settled_until`: nothing before is owed. `handled`: periods that were settled when the name was here before."""
+
     journaled = True
     task_name: str
     cron_expression: str
@@ -327,6 +357,7 @@ class TaskAdded(Event, frozen=True, gc=False):
     zone: str
     options: Options = DEFAULT_OPTIONS
     handled: tuple[Instant, ...] = ()
+    settled_until: Instant | None = None
 
 
 class TaskPreserved(Event, frozen=True, gc=False):
@@ -335,7 +366,11 @@ class TaskPreserved(Event, frozen=True, gc=False):
 
 
 class TaskOverridden(Event, frozen=True, gc=False):
-    """`owed_at`: the due instant of the old schedule that is still to be served. `handled`: periods that are settled."""
+    """`owed_at`: the due instant of the old schedule that is still to be served. `handled`: periods that are settled.
+
+    `schedule_changed`: the new schedule counts from `settled_until` on. `reset`: timestamps and a pending retry are cleared.
+    `abandoned`: an interrupted run is not started again.
+    """
 
     journaled = True
     task_name: str
@@ -344,10 +379,18 @@ class TaskOverridden(Event, frozen=True, gc=False):
     new_state: TaskConfig
     owed_at: Instant | None = None
     handled: tuple[Instant, ...] = ()
+    schedule_changed: bool | None = None
+    settled_until: Instant | None = None
+    reset: bool = False
+    abandoned: bool = False
+    owed_period: Instant | None = None
 
 
 class TaskOrphaned(Event, frozen=True, gc=False):
-    """`unregistered`: its name was left out of the registrations. `interrupted`: it ran when an earlier instance died."""
+    """`unregistered`: its name was left out of the registrations. `interrupted`: it ran when an earlier instance died.
+
+    `restart`: whether it is owed again. `deaths`: how many processes have died with it by now.
+    """
 
     level = WARNING
     journaled = True
@@ -355,6 +398,8 @@ class TaskOrphaned(Event, frozen=True, gc=False):
     last_execution_time: Instant | None
     scheduler_identifier: str
     reason: Literal["unregistered", "interrupted"]
+    restart: bool | None = None
+    deaths: Count | None = None
 
 
 class TaskScheduled(Event, frozen=True, gc=False):

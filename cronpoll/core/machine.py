@@ -5,21 +5,22 @@ in the table cannot happen, and `step` says so loudly. The diagrams in the READM
 (`mermaid`), so they cannot drift from the code.
 
 `apply` folds one event into the book. It is the only function that changes a `TaskState`. Replaying a journal and living
-through the same events are therefore the same computation, and a test can demand that they agree.
+through the same events are therefore the same computation, and a test can demand that they agree. It knows no rule: what an
+event changes stands in the event. Only for events of journals from before that is it computed, as it was then (`before`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from cronpoll.core import events as e
 from cronpoll.core.model import MICROSECOND, MILLISECOND, Book, OpenRun, TaskConfig, TaskState, shared_config
-from cronpoll.core.owed import opening_base_of
-from cronpoll.core.zones import EARLIEST, LATEST
+from cronpoll.core.zones import EARLIEST, LATEST, floor_minute
 
 Table = dict[tuple[str, str], str]
 
@@ -91,6 +92,11 @@ def apply(book: Book, event: e.Event) -> None:
         of_book(book, event)
 
 
+def fold(task: TaskState, event: e.Event) -> None:
+    """The same for one task alone, which may be a copy: what would it be, if this happened."""
+    _OF_TASK[type(event)](task, event)
+
+
 def replay(book: Book, history: Iterable[e.Event]) -> Book:
     for event in history:
         apply(book, event)
@@ -108,10 +114,13 @@ def _stopped(book: Book, _: e.SchedulerStopped) -> None:
 
 def _added(book: Book, event: e.TaskAdded) -> None:
     config = shared_config(event.cron_expression, event.retry_delay_ms, event.zone, event.options)
-    base = opening_base_of(config, event.at)
     earlier = book.tasks.get(event.task_name)
+    settled_until = event.settled_until
+    if settled_until is None:  # before
+        settled_until = opening(config, event.at)
+        settled_until = settled_until if earlier is None else max(settled_until, earlier.settled_until)
     if earlier is None:
-        book.tasks[event.task_name] = TaskState(event.task_name, config, event.at, base, handled=event.handled)
+        book.tasks[event.task_name] = TaskState(event.task_name, config, event.at, settled_until, handled=event.handled)
         return
     # The name was here before. It is new in every respect but three: a run still open, or what is left of one, occupies
     # it; an instant that was settled once is not settled again; and what an operator suspended stays suspended.
@@ -119,7 +128,7 @@ def _added(book: Book, event: e.TaskAdded) -> None:
         event.task_name,
         config,
         event.at,
-        max(base, earlier.settled_until),
+        settled_until,
         latest_start=earlier.latest_start,
         started_at=earlier.started_at,
         suspended=earlier.suspended,
@@ -129,22 +138,17 @@ def _added(book: Book, event: e.TaskAdded) -> None:
     )
 
 
-def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
-    old, new = task.config, event.new_state
-    task.config = new
-    task.owed_at = event.owed_at
-    if new.options.interrupted == "abandon":
-        task.interrupted = False
-    schedule_changed = same_schedule(old, new) is False
-    if schedule_changed:
-        task.registered_at = event.at
-        opening = opening_base_of(new, event.at)
-        task.handled = event.handled
-        task.unschedulable_until = None
-        task.settled_until = opening if task.latest_start is None else max(opening, task.latest_start)
-    if new.options.on_change == "reset" and (schedule_changed or old.retry_delay_ms != new.retry_delay_ms):
-        task.ended_at = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
-        task.last_error = task.retry_at = task.owed_at = None
+@lru_cache(maxsize=16)  # a whole list is registered at one moment
+def _opening_minute(registered_at: datetime) -> datetime:
+    return floor_minute(registered_at) - MICROSECOND
+
+
+def opening(config: TaskConfig, registered_at: datetime) -> datetime:
+    """Up to where a task is settled whose schedule is registered now: the minute of the registration is open (boot rule).
+
+    With windows there is no open minute: what is chosen from now on is owed, nothing else.
+    """
+    return _opening_minute(registered_at) if config.options.spread is None else registered_at
 
 
 def same_schedule(old: TaskConfig, new: TaskConfig) -> bool:
@@ -157,19 +161,50 @@ def same_schedule(old: TaskConfig, new: TaskConfig) -> bool:
     )
 
 
+def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
+    if event.schedule_changed is None:
+        event = _overridden_before(task, event)
+    task.config = event.new_state
+    task.owed_at, task.owed_period = event.owed_at, event.owed_period
+    if event.abandoned:
+        task.interrupted = False
+    if event.schedule_changed and event.settled_until is not None:
+        task.registered_at = event.at
+        task.handled = event.handled
+        task.unschedulable_until = None
+        task.settled_until = event.settled_until
+    if event.reset:
+        task.ended_at = task.run_began = task.last_attempt_at = task.last_success_at = task.last_failure_at = None
+        task.last_error = task.retry_at = task.owed_at = task.owed_period = None
+
+
+def _overridden_before(task: TaskState, event: e.TaskOverridden) -> e.TaskOverridden:
+    old, new = task.config, event.new_state
+    changed = not same_schedule(old, new)
+    settled = opening(new, event.at)
+    return replace(
+        event,
+        schedule_changed=changed,
+        settled_until=settled if task.latest_start is None else max(settled, task.latest_start),
+        reset=new.options.on_change == "reset" and (changed or old.retry_delay_ms != new.retry_delay_ms),
+        abandoned=new.options.interrupted == "abandon",
+    )
+
+
 def _orphaned(task: TaskState, event: e.TaskOrphaned) -> None:
     if event.reason == "unregistered":
         task.registered = False
-        task.retry_at = task.owed_at = None
+        task.retry_at = task.owed_at = task.owed_period = None
         task.interrupted = False
         task.runs = tuple(replace(run, detached=True) for run in task.runs)
         return
-    newest = [run for run in task.runs if run.run_id == task.newest_run and not run.detached]
-    if newest and task.config.options.interrupted == "restart":
-        task.interrupted = True
-    if task.runs:
+    restart, deaths = event.restart, event.deaths
+    if restart is None or deaths is None:  # before
+        newest = any(run.run_id == task.newest_run and not run.detached for run in task.runs)
+        restart = task.interrupted or (newest and task.config.options.interrupted == "restart")
         # Runs are open only if nobody closed them: the process died. An orderly stop closes every run it cuts off.
-        task.deaths += 1
+        deaths = task.deaths + bool(task.runs)
+    task.interrupted, task.deaths = restart, deaths
     task.maybe_alive = _maybe_alive(task, task.runs)
     task.runs = ()
 
@@ -197,7 +232,7 @@ def _started(task: TaskState, event: e.TaskRunStarted) -> None:
     task.attempt = task.attempt + 1 if event.is_retry else 1
     task.due_at = event.due_at
     task.period = event.period
-    task.retry_at = task.owed_at = task.quarantined_until = None
+    task.retry_at = task.owed_at = task.owed_period = task.quarantined_until = None
     task.interrupted = False
 
 
@@ -220,17 +255,24 @@ def obliges(task: TaskState, run: OpenRun) -> bool:
     return run.run_id == task.newest_run and not run.manual and not run.detached and task.registered
 
 
+def _ended(task: TaskState, run_id: str, at: datetime) -> OpenRun | None:
+    """Close a run that has ended; None if it was not open."""
+    run = _close(task, run_id)
+    if run is not None:
+        task.ended_at, task.run_began = at, run.started_at
+    return run
+
+
 def _completed(task: TaskState, event: e.TaskRunCompleted) -> None:
-    if _close(task, event.run_id) is None:
-        return
-    task.ended_at = task.last_success_at = event.at
-    task.deaths = 0
+    if _ended(task, event.run_id, event.at) is not None:
+        task.last_success_at = event.at
+        task.deaths = 0
 
 
 def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
-    if _close(task, event.run_id) is None:
+    if _ended(task, event.run_id, event.at) is None:
         return
-    task.ended_at = task.last_failure_at = event.at
+    task.last_failure_at = event.at
     task.last_error = event.error
     task.deaths = 0
     if event.next_retry_at is not None:
@@ -239,16 +281,18 @@ def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
 
 
 def _replaced(task: TaskState, event: e.TaskRunReplaced) -> None:
-    if _close(task, event.run_id) is not None:
-        task.ended_at = event.at
+    _ended(task, event.run_id, event.at)
 
 
 def _interrupted(task: TaskState, event: e.TaskRunInterrupted) -> None:
-    run = _close(task, event.run_id)
+    run = _close(task, event.run_id) if event.ended_at is None else _ended(task, event.run_id, event.ended_at)
     if run is None:
         return
     task.maybe_alive = _maybe_alive(task, (run,))
-    if obliges(task, run) and task.config.options.interrupted == "restart":
+    restart = event.restart
+    if restart is None:  # before
+        restart = obliges(task, run) and task.config.options.interrupted == "restart"
+    if restart:
         task.interrupted = True
 
 
@@ -272,11 +316,14 @@ def _suspended(task: TaskState, event: e.TaskSuspended) -> None:
 def _resumed(task: TaskState, event: e.TaskResumed) -> None:
     if event.by == "command":
         task.suspended = False
-    if task.is_suspended:
-        return
-    task.settled_until = max(task.settled_until, event.at if event.open_at is None else event.open_at - MICROSECOND)
-    task.retry_at = task.owed_at = None
-    task.interrupted = False
+    lifted, settled_until = event.lifted, event.settled_until
+    if lifted is None:  # before
+        lifted = not task.is_suspended
+        settled_until = event.at if event.open_at is None else event.open_at - MICROSECOND
+    if lifted and settled_until is not None:
+        task.settled_until = max(task.settled_until, settled_until)
+        task.retry_at = task.owed_at = task.owed_period = None
+        task.interrupted = False
 
 
 def _unschedulable(task: TaskState, event: e.TaskUnschedulable) -> None:
@@ -287,7 +334,7 @@ def _dropped(task: TaskState, event: e.TaskAttemptDropped) -> None:
     if event.trigger == "interrupted":
         task.interrupted = False
     elif event.trigger == "owed":
-        task.owed_at = None
+        task.owed_at = task.owed_period = None
     else:
         task.retry_at = None
 
@@ -302,6 +349,8 @@ def _missed(task: TaskState, event: e.TaskMissed) -> None:
 
 
 def _skipped(task: TaskState, event: e.TaskSkipped) -> None:
+    if event.owed_at is not None:
+        task.owed_at, task.owed_period = event.owed_at, event.owed_period
     if event.due_at > task.settled_until:
         task.settled_until = event.due_at
 

@@ -1,40 +1,49 @@
-"""Is a start owed, why, and when must we look again: the one place where that is decided.
+"""The whole rule: when is a start of a task owed, and which one.
 
-Per task name, given its state and the latest due instant of its schedule, a start is owed when the task is registered, is
-not running, is neither suspended nor in quarantine, and
+Per task name. Nothing is owed while the task is not registered, is suspended, or is in quarantine after its processes died;
+nor while its name is *held*, because something of an earlier run may still be alive (a child that outlived the daemon, a
+thread that a stop gave up): who is held is not even asked. Otherwise a start is owed for the first of these that holds:
 
-    due          the latest due instant is later than `base`
+    due          a due instant lies in (settled_until, now], and its period has not been handled under an earlier schedule
     interrupted  it was running when an earlier instance died (or was cut off by a stop), and has not started since
-    owed         a start was still owed under a schedule that has been replaced since
+    owed         a start was still owed when the schedule was replaced, or when a run began by hand
     retry        the last run failed and its retry delay has elapsed
 
-The first that holds gives the start its reason; one start settles all of them, because folding it moves `base` and clears
-the rest. That the *latest* due instant suffices is what makes downtime cheap: a minute missed in (base, now] exists if and
-only if the latest one lies there, however long the downtime was.
+One start settles all of them, because folding it moves `settled_until` and clears the rest. So after a downtime only the
+*latest* due instant matters, and the search for it is cheap however long the downtime was. Several periods may choose one
+second: the one with the latest nominal minute is started, the others are passed.
 
-Time comes as two numbers, because clocks get set. Due instants are compared on the wall clock: if it is set back, `base`
-lies ahead and nothing is owed until it has been passed again, so nothing is served twice. Delays (retry, quarantine)
-are compared on the elapsed clock, which nobody sets.
+What has become of the due instant itself is asked before a start is given to it:
 
-Concurrency other than "queue" changes what a due instant during a run means:
+    catch_up     "once": it is owed, however late. "if-run-before": only if the task has run before. "never": only in its own
+                 minute, or if it fell into the task's own run, or into its wait for a slot. So under "never" the latest
+                 *wanted* instant is looked for, which need not be the latest.
+    deadline     later than this after it was due, nothing starts: the due instant is missed, an attempt is dropped.
+    concurrency  what a due instant during a run means. "queue": nothing now, it is owed once the run has ended. "forbid": it
+                 is skipped, and with it nothing that was due before the run began. "replace": the run ends first, as
+                 replaced. "allow": owed although the task runs.
 
-    queue    nothing now; it is still later than base when the run has ended, so it is owed once then
-    forbid   it is skipped: recorded, and base moves to it
-    replace  the run has to end first, as "replaced"; then it is owed as usual
-    allow    owed although the task runs
+A start by hand settles nothing. It is a run all the same: what falls due during it fell into the task's own run, and what was
+due before it began is as owed as before.
+
+A start that is owed may still have to wait: for a slot (admission), and until its record is durable (the engine). Deadline
+and catch-up are asked again then.
+
+Time comes as two numbers, because clocks get set. Due instants are compared on the wall clock: if it is set back,
+`settled_until` lies ahead and nothing is owed until it has been passed again, so nothing is served twice. Delays (retry,
+quarantine) are compared on the elapsed clock, which nobody sets.
+
+Here are the questions; `steps` makes of the answers what is to be done.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from enum import Enum, auto
-from functools import lru_cache
 from math import inf
-from typing import Final, NamedTuple
 
+from cronpoll.core.calendar import DueTimes
 from cronpoll.core.model import (
     ATTEMPT_SPACING,
-    MICROSECOND,
     MINUTE,
     QUARANTINE_DEATHS,
     QUARANTINE_LONGEST,
@@ -42,138 +51,47 @@ from cronpoll.core.model import (
     WRONG_CLOCK,
     TaskConfig,
     TaskState,
-    Trigger,
 )
-from cronpoll.core.zones import LATEST, floor_minute
+from cronpoll.core.zones import LATEST
 
 
-class Action(Enum):
-    NOTHING = auto()
-    START = auto()
-    REPLACE = auto()
-    SKIP = auto()
-    MISS = auto()
-    DROP = auto()
-
-
-class Verdict(NamedTuple):
-    """What to do now. `due` is the instant it is done for; `again` the elapsed time at which to ask again, if any.
-
-    Instants of the schedule to come are not in `again`: the agenda knows them for all tasks of a schedule at once.
-    """
-
-    action: Action
-    trigger: Trigger = "due"
-    due: datetime | None = None
-    again: float | None = None
-
-
-_NOTHING: Final = Verdict(Action.NOTHING)
-
-
-def owed(
-    task: TaskState,
-    latest_due: datetime | None,
-    now: datetime,
-    elapsed: float,
-    *,
-    retry_due: float | None = None,
-    quarantine_end: float | None = None,
-    waiting_since: datetime | None = None,
-) -> Verdict:
-    """Judge one task. `retry_due` and `quarantine_end` are on the elapsed clock; `waiting_since` if it waits for a slot."""
-    options = task.config.options
-    if not task.registered or task.suspended or options.suspend:
-        return _NOTHING
-    if quarantine_end is not None and elapsed < quarantine_end:
-        return Verdict(Action.NOTHING, again=quarantine_end)
-    due = latest_due if latest_due is not None and latest_due > task.settled_until else None
-
-    if task.runs:
-        if due is None or options.concurrency == "queue":
-            return _NOTHING
-        if options.concurrency == "forbid":
-            return Verdict(Action.SKIP, due=due)
-        if too_late(task.config, due, now) or not _still_wanted(task, due, now, waiting_since):
-            return Verdict(Action.MISS, due=due)
-        return Verdict(Action.START if options.concurrency == "allow" else Action.REPLACE, due=due)
-
-    if due is not None:
-        if options.concurrency == "forbid" and _fell_into_last_run(task, due, now):
-            return Verdict(Action.SKIP, due=due)
-        if not too_late(task.config, due, now) and _still_wanted(task, due, now, waiting_since):
-            at_boot = task.registered_at - MINUTE < due <= task.registered_at
-            return Verdict(Action.START, "boot" if at_boot else "due", due)
-        return Verdict(Action.MISS, due=due)
-    if task.interrupted:
-        return _another("interrupted", task.due_at, task.config, now)
-    if task.owed_at is not None:
-        return _another("owed", task.owed_at, task.config, now)
-    if retry_due is not None:
-        if elapsed >= retry_due:
-            return _another("retry", task.due_at, task.config, now)
-        return Verdict(Action.NOTHING, again=retry_due)
-    return _NOTHING
-
-
-def _another(trigger: Trigger, period: datetime | None, config: TaskConfig, now: datetime) -> Verdict:
-    """Another attempt of a period, or what a replaced schedule owed: unless the deadline has passed."""
-    late = period is not None and too_late(config, period, now)
-    return Verdict(Action.DROP if late else Action.START, trigger, period)
-
-
-def too_late(config: TaskConfig, due: datetime, now: datetime) -> bool:
+def too_late(config: TaskConfig, due_at: datetime, now: datetime) -> bool:
     """Whether the deadline has passed, at the resolution of a second."""
     deadline_ms = config.options.deadline_ms
-    return deadline_ms is not None and now.replace(microsecond=0) > due + timedelta(milliseconds=deadline_ms)
+    return deadline_ms is not None and now.replace(microsecond=0) > due_at + timedelta(milliseconds=deadline_ms)
 
 
-def _fell_into_last_run(task: TaskState, due: datetime, now: datetime) -> bool:
-    """Whether the task was running at that time, as far as its last run tells; one in progress reaches to now.
+def own_run(task: TaskState, now: datetime) -> tuple[datetime, datetime] | None:
+    """From when to when the task has run, as far as its last run tells; one in progress reaches to now.
 
-    A run that ended later than now did so before the clock was set back: nothing can be said by it.
+    What is due at the very start is not in it, what is due at the very end is. A run that ended later than now did so before
+    the clock was set back: nothing can be said by it.
     """
-    if task.started_at is None or due <= task.started_at:
-        return bool(task.runs) and task.started_at is None
-    return bool(task.runs) or (task.ended_at is not None and due <= task.ended_at <= now)
+    if task.runs:
+        return min(run.started_at for run in task.runs), now
+    if task.ended_at is None or task.ended_at > now:
+        return None
+    began = task.run_began or task.started_at  # the second: a journal from before starts by hand were told apart
+    return None if began is None else (began, task.ended_at)
 
 
-def _still_wanted(task: TaskState, due: datetime, now: datetime, waiting_since: datetime | None) -> bool:
-    """Whether the catch-up rule gives a start to a due instant that may be past."""
-    catch_up = task.config.options.catch_up
-    if catch_up == "once" or now < due + MINUTE:
-        return True
-    if catch_up == "if-run-before" and task.last_attempt_at is not None:
-        return True
-    waited = waiting_since is not None and waiting_since < due + MINUTE
-    return waited or _fell_into_last_run(task, due, now)
-
-
-# -- instants that the rules fix -----------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=16)  # a whole list is registered at one moment
-def opening_base(registered_at: datetime) -> datetime:
-    """`base` of a task whose schedule is registered now: the minute of the registration is still open (boot rule)."""
-    return floor_minute(registered_at) - MICROSECOND
-
-
-def opening_base_of(config: TaskConfig, registered_at: datetime) -> datetime:
-    """The same for any config. With windows there is no open minute: what is chosen from now on is owed, nothing else."""
-    return opening_base(registered_at) if config.options.spread is None else registered_at
-
-
-def owed_under(
-    task: TaskState, latest_due: datetime | None, now: datetime, waiting_since: datetime | None = None
+def wanted(
+    task: TaskState, due: DueTimes, latest: datetime, now: datetime, waiting_since: datetime | None
 ) -> datetime | None:
-    """The due instant that the present schedule of `task` still owes, for when it is about to be replaced by another."""
-    if latest_due is None or latest_due <= task.settled_until:
-        return task.owed_at
-    if task.config.options.concurrency == "forbid" and (task.runs or _fell_into_last_run(task, latest_due, now)):
-        return task.owed_at
-    if too_late(task.config, latest_due, now):
-        return task.owed_at
-    return latest_due if _still_wanted(task, latest_due, now, waiting_since) else task.owed_at
+    """The latest due instant to which the catch-up rule gives a start, given the latest of all."""
+    catch_up = task.config.options.catch_up
+    if (
+        catch_up == "once"
+        or now < latest + MINUTE
+        or (catch_up == "if-run-before" and task.last_attempt_at is not None)
+    ):
+        return latest
+    if waiting_since is not None and waiting_since < latest + MINUTE:
+        return latest
+    run = own_run(task, now)
+    if run is None or run[1] <= task.settled_until:
+        return None
+    return due.latest_in(max(task.settled_until, run[0]), run[1], task.handled)
 
 
 def retry_instant(config: TaskConfig, attempt: int, started_at: datetime, ended_at: datetime) -> datetime | None:
@@ -204,4 +122,5 @@ def quarantine_delay(config: TaskConfig, deaths: int) -> timedelta | None:
 
 
 def clock_was_wrong(task: TaskState, now: datetime) -> bool:
+    """Whether the task is settled so far ahead that the clock which settled it was wrong."""
     return task.settled_until - now > WRONG_CLOCK

@@ -2,35 +2,25 @@
 
 Each name is new, preserved, overridden or orphaned (in two ways). The answer is a list of events; made durable together
 and folded together, they take the book from the old registrations to the new ones with nothing in between.
+
+The order per name is the order of time: first what died with the last instance, then what the old schedule still owes, then
+the new one comes into force. So an edit at a restart owes the same as an edit just before the crash would have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
-from cronpoll.core.machine import same_schedule
+from cronpoll.core import steps
+from cronpoll.core.calendar import Calendar
+from cronpoll.core.machine import fold, same_schedule
 from cronpoll.core.model import Book, TaskConfig, TaskState
-from cronpoll.core.owed import clock_was_wrong, owed_under, quarantine_delay
-
-
-class Calendar(Protocol):
-    """Who knows when things are due."""
-
-    def latest_unhandled(self, task: TaskState, now: datetime) -> datetime | None:
-        """The latest due instant of a task that is not settled, nor was handled under an earlier schedule."""
-
-    def resumed(
-        self, task: TaskState, now: datetime, by: Literal["command", "file"], config: TaskConfig
-    ) -> e.TaskResumed:
-        """The record of a suspension that ends as the task gets this config."""
-
-    def handled(self, task: TaskState, config: TaskConfig, now: datetime) -> tuple[datetime, ...]:
-        """The periods that are settled and that the new config could choose again."""
-
+from cronpoll.core.steps import Now
 
 _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
@@ -46,7 +36,7 @@ class Reconciled(NamedTuple):
 def reconcile(
     book: Book,
     wanted: Sequence[tuple[str, TaskConfig]],
-    now: datetime,
+    now: Now,
     calendar: Calendar,
     *,
     after_restart: bool,
@@ -62,82 +52,91 @@ def reconcile(
     names = {name for name, _ in wanted}
     identifier = book.scheduler_identifier
 
-    if after_restart:
-        events += _runs_nobody_answers_for(book, names, now)
+    for name, task in book.tasks.items():
+        if after_restart and task.runs:
+            events += steps.abandoned_runs(task, now.wall, registered=name in names)
     for name, task in book.tasks.items():
         if task.registered and name not in names:
             orphaned += 1
-            events.append(e.TaskOrphaned(now, name, task.last_attempt_at, identifier, "unregistered"))
+            events.append(e.TaskOrphaned(now.wall, name, task.last_attempt_at, identifier, "unregistered"))
     for name, config in wanted:
         known = book.tasks.get(name)
         if known is None or not known.registered:
             added += 1
-            handled = () if known is None else calendar.handled(known, config, now)
-            events.append(
-                e.TaskAdded(
-                    now, name, config.cron_expression, config.retry_delay_ms, config.zone, config.options, handled
-                )
-            )
-            if known is not None and clock_was_wrong(known, now):
-                events.append(e.TaskBaseReset(now, name, known.settled_until))
-            if config.options.suspend:
-                events.append(e.TaskSuspended(now, name, "file"))
+            handled = () if known is None else _handled(known, config, now.wall, calendar)
+            events += steps.added(name, config, known, handled, now.wall)
             continue
         if known.config == config:
             preserved.append(name)
+            if not after_restart and known.settled_until <= now.wall:
+                continue  # the usual case, a hundred thousand times
         else:
             overridden += 1
-            events.append(_override(known, config, now, calendar, waiting.get(name)))
-            if config.options.suspend and not known.config.options.suspend:
-                events.append(e.TaskSuspended(now, name, "file"))
-        if after_restart:
-            died_running = any(not run.detached for run in known.runs)
-            if died_running or known.interrupted:
-                events.append(e.TaskOrphaned(now, name, known.last_attempt_at, identifier, "interrupted"))
-            if died_running:
-                events += _quarantine(known, config, now)
-        if known.config.options.suspend and not config.options.suspend:
-            events.append(calendar.resumed(known, now, "file", config))  # behind what it drops
-        if clock_was_wrong(known, now):
-            events.append(e.TaskBaseReset(now, name, known.settled_until))
+        events += _kept(known, config, now, calendar, waiting.get(name), identifier if after_restart else None)
     return Reconciled(events, added, preserved, overridden, orphaned)
 
 
-def _runs_nobody_answers_for(book: Book, names: set[str], now: datetime) -> Iterable[e.Event]:
-    """Runs of the dead instance whose name is not a task any more, or is one again under a registration of its own."""
-    for name, task in book.tasks.items():
-        for run in task.runs:
-            if run.detached or not task.registered or name not in names:
-                yield e.TaskRunInterrupted(now, name, run.run_id, "the process died; the task was unregistered")
+def _kept(
+    task: TaskState,
+    config: TaskConfig,
+    now: Now,
+    calendar: Calendar,
+    waiting_since: datetime | None,
+    restarted: str | None,
+) -> list[e.Event]:
+    """A name that was registered and stays so. `restarted`: the scheduler's identifier, if an instance before is gone."""
+    events: list[e.Event] = []
+    wrong_clock = steps.after_clock_step(task, now.wall)
+    if restarted is not None:
+        task = _folded(task, steps.died(task, config, now.wall, restarted), events)
+    before = task
+    if task.config != config:
+        task = _edited(task, config, now, calendar, waiting_since, events)
+        if config.options.suspend and not before.config.options.suspend:
+            events.append(e.TaskSuspended(now.wall, task.task_name, "file"))
+    if before.config.options.suspend and not config.options.suspend:
+        due = calendar.due_times(before.task_name, before.config)
+        events.append(steps.resumed(before, due, now.wall, "file", config))  # behind what it drops
+    return [*events, *wrong_clock]
 
 
-def _override(
-    task: TaskState, config: TaskConfig, now: datetime, calendar: Calendar, waiting_since: datetime | None
-) -> e.TaskOverridden:
-    old = task.config
-    owed_at, handled = task.owed_at, task.handled
-    if not same_schedule(old, config):
-        owed_at = owed_under(task, calendar.latest_unhandled(task, now), now, waiting_since)
-        handled = calendar.handled(task, config, now)
-    return e.TaskOverridden(now, task.task_name, change_type(old, config), old, config, owed_at, handled)
+def _edited(
+    task: TaskState,
+    config: TaskConfig,
+    now: Now,
+    calendar: Calendar,
+    waiting_since: datetime | None,
+    events: list[e.Event],
+) -> TaskState:
+    """Evaluate the old schedule up to now, then put the new config into force."""
+    handled = task.handled
+    if not same_schedule(task.config, config):
+        due = calendar.due_times(task.task_name, task.config)
+        while True:
+            settled, start = steps.still_owed(task, due, now, waiting_since)
+            if task.is_suspended:
+                settled = ()  # nothing is handled while it is
+            task = _folded(task, settled, events)
+            if start is not None or not settled:
+                break
+        owed = (task.owed_at, task.owed_period) if start is None else (start.due_at, start.period)
+        handled = _handled(task, config, now.wall, calendar)
+    else:
+        owed = (task.owed_at, task.owed_period)
+    return _folded(task, (steps.edited(task, config, owed, handled, now.wall),), events)
 
 
-def change_type(old: TaskConfig, new: TaskConfig) -> str:
-    """The options that differ, by the names a user writes, joined with commas."""
-    changed = []
-    if old.cron_expression != new.cron_expression:
-        changed.append("cron")
-    if old.retry_delay_ms != new.retry_delay_ms:
-        changed.append("retry_delay")
-    if old.zone != new.zone:
-        changed.append("zone")
-    before, after = old.options, new.options
-    changed += [field for field in after.__struct_fields__ if getattr(before, field) != getattr(after, field)]
-    return ",".join(changed)
+def _handled(task: TaskState, config: TaskConfig, now: datetime, calendar: Calendar) -> tuple[datetime, ...]:
+    settled = max(task.settled_until, task.latest_start or task.settled_until)
+    return calendar.handled(task.task_name, task.config, config, now, settled, task.handled)
 
 
-def _quarantine(task: TaskState, config: TaskConfig, now: datetime) -> Iterable[e.Event]:
-    # The orphaned event just before this one counts the death.
-    delay = quarantine_delay(config, task.deaths + 1)
-    if delay is not None:
-        yield e.TaskQuarantined(now, task.task_name, task.deaths + 1, now + delay)
+def _folded(task: TaskState, more: Sequence[e.Event], events: list[e.Event]) -> TaskState:
+    """The task as it is after these events, which are added to the others. The book is not touched."""
+    if not more:
+        return task
+    events += more
+    after = copy.copy(task)
+    for event in more:
+        fold(after, event)
+    return after

@@ -7,15 +7,16 @@ looks at every period whose window could hold a better answer, and at no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from collections.abc import Collection, Iterator
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
+from heapq import heappop, heappush
 from typing import Final, Literal, NamedTuple
 
-from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.cron import COUNT_LIMIT, Passed, Schedule
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Choice, Spread, choose
-from cronpoll.core.zones import EARLIEST, EPOCH, LATEST, Gap, Zone, second_of, zone_of
+from cronpoll.core.zones import EARLIEST, EPOCH, LATEST, Gap, Zone, second_of
 
 SEARCH_PERIODS: Final = 3_000
 """Periods without a chosen time, on days that are allowed, after which a search gives up: two days of minutes."""
@@ -73,7 +74,10 @@ def _hopeless(tried: int, begun: datetime, here: datetime) -> bool:
 
 
 class PeriodSchedule(NamedTuple):
-    """One task's periods. A value, usable as a key."""
+    """One task's periods. A value, usable as a key.
+
+    The other kind of `calendar.DueTimes`: each period is due at the second that its window gives it.
+    """
 
     identity: str
     spread: Spread
@@ -89,17 +93,17 @@ class PeriodSchedule(NamedTuple):
         return self.spread.only is not None or self.spread.avoid is not None
 
     @property
-    def early(self) -> timedelta:
-        """How far before its nominal minute a window can begin."""
-        return _reach(self.spread)[0]
+    def windowed(self) -> bool:
+        return True
 
-    @property
-    def late(self) -> timedelta:
-        """How far behind its nominal minute a window can end."""
-        return _reach(self.spread)[1]
+    def reach(self) -> tuple[timedelta, timedelta]:
+        """How far before its period a window can begin, and how far behind it a window can end."""
+        return _reach(self.spread)
 
-    def choice(self, nominal: datetime) -> Choice:
-        return _chosen(self.identity, self.spread, self.zone, nominal)
+    def choice(self, period: datetime) -> Choice:
+        """What is chosen for a period. Instants are UTC inside: the period's name, and so its second, hang on it."""
+        assert period.tzinfo is UTC, f"{period!r} is not in UTC"
+        return _chosen(self.identity, self.spread, self.zone, period)
 
     def from_nominal(self, earliest: datetime) -> Iterator[Choice]:
         """The decisions of the periods from `earliest` on, in order of their nominal minutes."""
@@ -138,10 +142,10 @@ class PeriodSchedule(NamedTuple):
             # Some hours of slack: there are zones in which a day begins elsewhere than at midnight, or not at all.
             begin = datetime(day.year, day.month, day.day, tzinfo=self.zone.tzinfo).astimezone(UTC)
             if step > 0:
-                nominal = self.nominals.next_after(max(nominal, begin - _SLACK - self.late))
+                nominal = self.nominals.next_after(max(nominal, begin - _SLACK - self.reach()[1]))
             else:
                 nominal = self.nominals.previous_at_or_before(
-                    min(nominal - MICROSECOND, begin + _DAY + _SLACK + self.early)
+                    min(nominal - MICROSECOND, begin + _DAY + _SLACK + self.reach()[0])
                 )
         return nominal
 
@@ -163,33 +167,90 @@ class PeriodSchedule(NamedTuple):
             nominal = self._promising(self.nominals.next_after(nominal), 1)
         return best
 
-    def previous_at_or_before(self, instant: datetime, after: datetime = EARLIEST) -> datetime | None:
-        """The last chosen time not later than `instant`, if it is later than `after`."""
+    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = ()) -> datetime | None:
+        """The last chosen time in (after, until] of a period that is not handled."""
         early, late = _reach(self.spread)
         best: datetime | None = None
         tried = 0
-        nominal = self._promising(self.nominals.previous_at_or_before(instant + early), -1)
+        nominal = self._promising(self.nominals.previous_at_or_before(until + early), -1)
         while nominal is not None and nominal + late > (best or after) - MICROSECOND:
             chosen = self.choice(nominal).chosen_at
-            if chosen is not None and chosen <= instant and (best is None or chosen > best):
+            if chosen is not None and chosen <= until and (best is None or chosen > best) and nominal not in handled:
                 best = chosen
             tried += chosen is None
-            if best is None and _hopeless(tried, instant, nominal):
+            if best is None and _hopeless(tried, until, nominal):
                 return None
             nominal = self._promising(self.nominals.previous_at_or_before(nominal - MICROSECOND), -1)
         return best if best is not None and best > after else None
 
-    def matches(self, instant: datetime) -> bool:
-        return self.period_of(instant) is not None
+    def previous_at_or_before(self, instant: datetime) -> datetime | None:
+        return self.latest_in(EARLIEST, instant)
 
-    def period_of(self, chosen: datetime) -> datetime | None:
-        """The nominal minute whose chosen time this is; the latest, should there be two."""
-        for choice in self._backwards(chosen + self.early):
-            if choice.window_end < chosen:
-                return None
-            if choice.chosen_at == chosen:
-                return choice.period
-        return None
+    def in_order(self, after: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Every chosen time later than `after` with its period, in order of chosen time, then of period.
+
+        Windows overlap, so a chosen time is passed on only when no later period can choose an earlier one.
+        """
+        early, late = _reach(self.spread)
+        found: list[tuple[datetime, datetime]] = []
+        tried = 0
+        nominal = self._promising(self.nominals.next_after(after - late - MICROSECOND), 1)
+        while nominal is not None:
+            while found and found[0][0] < nominal - early:
+                yield heappop(found)
+            chosen = self.choice(nominal).chosen_at
+            if chosen is not None and chosen > after:
+                heappush(found, (chosen, nominal))
+            tried = tried + 1 if chosen is None else 0
+            if _hopeless(tried, after, nominal):
+                break
+            nominal = self._promising(self.nominals.next_after(nominal), 1)
+        while found:
+            yield heappop(found)
+
+    def passed(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
+    ) -> Passed | None:
+        """The periods with a chosen time in (after, until]; `started` is the one among them that is not passed."""
+        first: datetime | None = None
+        last = (after, after)
+        number = 0
+        for due, period in self.in_order(after):
+            if due > until:
+                break
+            if period == started or period in handled:
+                continue
+            first, last = first or due, (due, period)
+            number += 1
+            if number == COUNT_LIMIT:
+                last = self._last_passed(due, until, handled, started) or last
+                break
+        return None if first is None else Passed(first, last[0], number, last[1])
+
+    def _last_passed(
+        self, after: datetime, until: datetime, handled: Collection[datetime], started: datetime | None
+    ) -> tuple[datetime, datetime] | None:
+        """Of many, the last one, without walking through all of them."""
+        without = {*handled} if started is None else {*handled, started}
+        due = self.latest_in(after, until, without)
+        return None if due is None else (due, [each for each in self.periods_at(due) if each not in without][-1])
+
+    def matches(self, instant: datetime) -> bool:
+        return bool(self.periods_at(instant))
+
+    def due_at(self, period: datetime) -> datetime | None:
+        return self.choice(period).chosen_at
+
+    def periods_at(self, due: datetime) -> tuple[datetime, ...]:
+        """The periods that choose this second, in order. Seldom more than one, but then each has an outcome of its own."""
+        early, late = _reach(self.spread)
+        found = []
+        nominal = self.nominals.next_after(due - late - MICROSECOND)
+        while nominal is not None and nominal - early <= due:
+            if self.choice(nominal).chosen_at == due:
+                found.append(nominal)
+            nominal = self.nominals.next_after(nominal)
+        return tuple(found)
 
     def look_after(self, instant: datetime) -> datetime | None:
         """When there is something to do next: a chosen time comes, or a window closes in which there was none."""
@@ -205,8 +266,10 @@ class PeriodSchedule(NamedTuple):
 
     def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:
         """The periods without a chosen time whose window closes in (after, until], the latest ones if they are many."""
+        if not self.constrained:
+            return []
         found = []
-        for tried, choice in enumerate(self._backwards(until + self.early)):
+        for tried, choice in enumerate(self._backwards(until + self.reach()[0])):
             if choice.window_end <= after or tried > SEARCH_PERIODS:
                 break
             if choice.chosen_at is None and choice.window_end <= until:
@@ -215,49 +278,3 @@ class PeriodSchedule(NamedTuple):
 
     def lost_in(self, gap: Gap) -> tuple[int, int]:
         return self.nominals.lost_in(gap)
-
-
-AnySchedule = Schedule | PeriodSchedule
-
-
-def schedule_of(name: str, expression: str, zone: tzinfo, repeated_hour: str, spread: Spread | None) -> AnySchedule:
-    """When a task is due: at its nominal minutes, or at the times that its windows choose."""
-    plain = Schedule(parse(expression), zone_of(zone), repeated_hour == "first")
-    return plain if spread is None else PeriodSchedule(name, spread, plain)
-
-
-def latest_since(schedule: AnySchedule, base: datetime, now: datetime) -> datetime | None:
-    """The latest due instant in (base, now]."""
-    if isinstance(schedule, PeriodSchedule):
-        return schedule.previous_at_or_before(now, base)
-    due = schedule.previous_at_or_before(now)
-    return due if due is not None and due > base else None
-
-
-def chosen_or_due(schedule: AnySchedule, nominal: datetime) -> datetime | None:
-    """When the period of a nominal minute is due: at once for a plain schedule."""
-    return schedule.choice(nominal).chosen_at if isinstance(schedule, PeriodSchedule) else nominal
-
-
-def handled_periods(
-    old: AnySchedule, new: AnySchedule, now: datetime, settled_until: datetime, limit: int = 10_000
-) -> tuple[datetime, ...]:
-    """Nominal minutes that are settled under `old` and could come again under `new`: they must not.
-
-    `settled_until`: up to where due instants are settled, which is later than now if the clock was set back. Only where a
-    window is involved: a plain minute is past when it is past, a chosen time can be drawn again.
-    """
-    late = new.late if isinstance(new, PeriodSchedule) else _NO_TIME
-    early = old.early if isinstance(old, PeriodSchedule) else _NO_TIME
-    if not (late or early):
-        return ()
-    until = max(now, settled_until)
-    nominals = old.nominals if isinstance(old, PeriodSchedule) else old
-    found: list[datetime] = []
-    nominal = nominals.next_after(now - late - MICROSECOND)
-    while nominal is not None and nominal <= until + early and len(found) < limit:
-        due = chosen_or_due(old, nominal)
-        if due is not None and due <= until:
-            found.append(nominal)
-        nominal = nominals.next_after(nominal)
-    return tuple(found)

@@ -20,7 +20,7 @@ from cronpoll import __version__
 from cronpoll.config.check import Rules, check_content
 from cronpoll.config.registry import Daemon, Registry, read
 from cronpoll.core import events as e
-from cronpoll.core.errors import CronpollError
+from cronpoll.core.errors import CronpollError, SchedulerAlreadyActiveError
 from cronpoll.core.model import Registration
 from cronpoll.core.text import utc_text
 from cronpoll.daemon import assembly, wire
@@ -32,12 +32,11 @@ from cronpoll.daemon.reaper import Reaper
 from cronpoll.daemon.source import Reading, Source
 from cronpoll.daemon.stall import StallWatch
 from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.hostzone import HostZone
+from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.observe import Observer
 from cronpoll.runtime.processes import ProcessTable
 from cronpoll.runtime.runs import ThreadPerCall, describe
-from cronpoll.runtime.scheduler import Scheduler, engine_of
 from cronpoll.runtime.whereabouts import default_state_directory
 from cronpoll.store.journal import Journal
 
@@ -91,6 +90,10 @@ class RejectedError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.problems = problems
+
+
+class StoppingError(Exception):
+    """A version of the file that comes too late: the daemon stops."""
 
 
 class Version(NamedTuple):
@@ -158,7 +161,7 @@ class Service:
             return WRONG_CONFIG if self._failed_at is None else FAILED
         self._state_directory = self._directory_of(version.registry)
         daemon = version.registry.daemon
-        scheduler = self._scheduler = Scheduler(
+        scheduler = self._scheduler = Lifecycle(
             Journal(self._state_directory, retention=daemon.history, retention_bytes=daemon.history_bytes),
             clock=self._clock,
             stop_timeout=daemon.stop_timeout,
@@ -179,14 +182,12 @@ class Service:
         except CronpollError as error:
             self._tell(e.DaemonStopped(self._clock.wall(), f"it could not start: {error.message}"))
             return FAILED
-        if engine_of(scheduler) is None:
+        if scheduler.engine is None:
             self._tell(e.DaemonStopped(self._clock.wall(), "asked to"))
             return OK
         return await self._live(scheduler, version)
 
-    async def _live(self, scheduler: Scheduler, version: Version) -> int:
-        engine = engine_of(scheduler)
-        assert engine is not None
+    async def _live(self, scheduler: Lifecycle, version: Version) -> int:
         self._accept(version)
         control = ControlSocket(self._state_directory, self._handlers(), self._clock, self._log)
         try:
@@ -195,11 +196,11 @@ class Service:
             self._tell(e.AccessDenied(self._clock.wall(), control.path, f"no control socket: {error.strerror}"))
         now, pid = self._clock.wall(), os.getpid()
         self._tell(e.DaemonStarted(now, pid, __version__, self._settings.config, self._state_directory))
-        self._notifier.status(self._status_line(engine))
+        self._notifier.status(self._status_line())
         self._notifier.ready()
-        for helper in (self._watch_file(), self._source.watch(), self._give_signs(engine), Reaper().live()):
+        for helper in (self._watch_file(), self._source.watch(), self._give_signs(), Reaper().live()):
             self._help(helper)
-        failure = asyncio.get_running_loop().create_task(engine.failed())
+        failure = asyncio.get_running_loop().create_task(scheduler.failed())
         stopping = asyncio.get_running_loop().create_task(self._stop_asked.wait())
         await asyncio.wait([failure, stopping], return_when=asyncio.FIRST_COMPLETED)
         self._notifier.stopping()
@@ -238,9 +239,7 @@ class Service:
         self._stop_signals += 1
         self._stop_asked.set()
         if self._stop_signals > 1 and self._in_force is not None:
-            engine = engine_of(self._scheduler)
-            if engine is not None:
-                engine.halt(0)
+            self._scheduler.cut_short()
 
     def _asked_to_reload(self) -> None:
         self._reload_asked = True
@@ -252,7 +251,7 @@ class Service:
         except OSError as error:
             self._tell(e.AccessDenied(self._clock.wall(), "log file", f"cannot be reopened: {error.strerror}"))
 
-    async def _give_signs(self, engine: Engine) -> None:
+    async def _give_signs(self) -> None:
         """Tell the init system that we live, from the loop itself: a loop that is stuck says nothing."""
         pause = _SIGNS_SECONDS
         if self._notifier.watchdog_seconds is not None:
@@ -260,22 +259,22 @@ class Service:
         said = ""
         while True:
             self._notifier.alive()
-            text = self._status_line(engine)
+            text = self._status_line()
             if text != said:
                 self._notifier.status(text)
                 said = text
             await asyncio.sleep(pause)
 
-    def _status_line(self, engine: Engine) -> str:
+    def _status_line(self) -> str:
         tasks = 0 if self._in_force is None else len(self._in_force.registry.tasks)
-        due = engine.next_due()
+        due = self._scheduler.next_due()
         local = (
             "nothing due"
             if due is None
             else f"next run {due.astimezone(self._zone().tzinfo).isoformat(' ', 'minutes')}"
         )
-        degraded = "; degraded: state cannot be written" if engine.degraded else ""
-        return f"{tasks} {'task' if tasks == 1 else 'tasks'}, {engine.running()} running, {local}{degraded}"
+        degraded = "; degraded: state cannot be written" if self._scheduler.degraded else ""
+        return f"{tasks} {'task' if tasks == 1 else 'tasks'}, {self._scheduler.running()} running, {local}{degraded}"
 
     # -- the file -------------------------------------------------------------------------------------------------------
 
@@ -360,21 +359,28 @@ class Service:
             self._notifier.reloading()
             try:
                 return await self._apply(reading)
+            except StoppingError as stopping:
+                return {"accepted": False, "reason": str(stopping), "problems": []}
             except RejectedError as rejected:
                 if forced or reading.content_id != self._told:
                     self._reject(rejected)
                 self._told = reading.content_id
                 return {"accepted": False, "reason": rejected.reason, "problems": rejected.problems}
             finally:
-                self._notifier.status(self._status_line(self._engine()))
-                self._notifier.ready()
+                if not self._stop_asked.is_set():  # who is told that we stop is not told that we are ready
+                    self._notifier.status(self._status_line())
+                    self._notifier.ready()
 
     async def _apply(self, reading: Reading) -> dict[str, Any]:
         assert self._in_force is not None
         self._failed_at = None
         version = await self._validated(reading)
+        if self._stop_asked.is_set():
+            raise StoppingError("the daemon is stopping")
         try:
             await self._scheduler.initialize(version.registrations)
+        except SchedulerAlreadyActiveError as error:  # it says nothing about the file
+            raise StoppingError("the daemon is stopping") from error
         except CronpollError as error:
             self._failed_at = self._clock.monotonic()
             raise RejectedError(error.message, []) from error
@@ -419,32 +425,26 @@ class Service:
             "reload": self._handle_reload,
         }
 
-    def _engine(self) -> Engine:
-        engine = engine_of(self._scheduler)
-        assert engine is not None
-        return engine
-
     async def _handle_ping(self, _: dict[str, Any]) -> dict[str, Any]:
-        engine = self._engine()
         answer = {
             "pid": os.getpid(),
             "version": __version__,
             "since": utc_text(self._since),
-            "degraded": engine.degraded,
+            "degraded": self._scheduler.degraded,
         }
         rejected = (
             None if self._rejected is None else {"since": utc_text(self._rejected[0]), "reason": self._rejected[1]}
         )
-        return {**answer, "held": engine.held(), "config": self._settings.config, "rejected": rejected}
+        return {**answer, "held": self._scheduler.held(), "config": self._settings.config, "rejected": rejected}
 
     async def _handle_run(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"runId": await self._engine().run_now(wire.task_of(request))}
+        return {"runId": await self._scheduler.run_now(wire.task_of(request))}
 
     async def _handle_suspend(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"state": await self._engine().suspend(wire.task_of(request))}
+        return {"state": await self._scheduler.suspend(wire.task_of(request))}
 
     async def _handle_resume(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"state": await self._engine().resume(wire.task_of(request))}
+        return {"state": await self._scheduler.resume(wire.task_of(request))}
 
     async def _handle_reload(self, _: dict[str, Any]) -> dict[str, Any]:
         return await self._reload(forced=True)

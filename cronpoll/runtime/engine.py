@@ -1,17 +1,20 @@
-"""The loop: wait, ask what is owed, make it durable, start it. The only place where decisions meet the world.
+"""The loop: wait, ask what follows, make it durable, install it. The only place where steps meet the world.
 
 One cycle at a time. A cycle takes in what has happened (runs that ended, a request to change the registrations, the time),
-asks `owed` about the tasks concerned, appends what follows to the store, and only then starts runs. Everything that
-happens while a cycle waits for the disk is taken in by the next one, so batches form by themselves: however many tasks are
-due, they share one write and one fsync.
+computes the steps of the tasks concerned (`steps`), admits the starts for which there are slots, appends the events to the
+store, and only then installs: timers, runs, answers. Everything that happens while a cycle waits for the disk is taken in by
+the next one, so batches form by themselves: however many tasks are due, they share one write and one fsync.
 
 What is a fact is folded at once (a run has ended, whether or not the disk can take note of it; the event waits in the
-backlog). What is a decision (a start, a skip, a change of registrations) is folded when it is durable and dropped when
-it cannot be made so: then it is still owed, and decided again later. Hence the crash windows:
+backlog). A step is installed when it is durable and dropped when it cannot be made so. It was a value, nothing had changed, so
+nothing is taken back: the tasks are looked at again later. Hence the crash windows:
 
     before the append     nothing happened; the start is owed after the restart as it was before
     after the append      the run is in the journal as open; the restart finds it interrupted and starts it again
     after the end         as before, until the end is in the journal; the restart starts it again, for it cannot know better
+
+A stop goes through phases: running, draining (nothing starts, what runs has its time), cutting (what still runs has been told
+to end), over. What outlasts the last grace is given up, and occupies its name in this process until it ends (`lingering`).
 
 Callbacks, signals and reloads never change state; they leave a note and wake the loop.
 """
@@ -24,10 +27,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Final, Literal, NamedTuple
+from enum import IntEnum
+from itertools import count
+from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
-from cronpoll.core import machine
+from cronpoll.core import machine, steps
 from cronpoll.core.errors import (
     SchedulerFailedError,
     ScheduleTaskError,
@@ -35,21 +40,22 @@ from cronpoll.core.errors import (
     StoreWriteError,
 )
 from cronpoll.core.model import MINUTE, Book, Registration
-from cronpoll.core.owed import clock_was_wrong, retry_instant
 from cronpoll.core.reconcile import Reconciled, reconcile
+from cronpoll.core.steps import NO_TIMERS, NOTHING, End, Now, Refusal, Start, Step
 from cronpoll.core.zones import EPOCH, floor_minute
+from cronpoll.runtime.admission import Admission, Wait
 from cronpoll.runtime.clock import Clock, Waker
-from cronpoll.runtime.decisions import Decider, Decisions, Order, refuse
+from cronpoll.runtime.clockwatch import ClockWatch
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
+from cronpoll.runtime.lingering import LINGERING
 from cronpoll.runtime.observe import Observer
-from cronpoll.runtime.roster import Roster
+from cronpoll.runtime.orders import Order, Orders, Verb, refuse
+from cronpoll.runtime.roster import Entry, Roster
 from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, describe, kind_of, perform
 from cronpoll.runtime.survivors import GRACE_SECONDS, Processes, Survivors
 from cronpoll.store.journal import Store
 
-STEP_SECONDS: Final = 5.0
-"""Steps of the wall clock and unexpected pauses above this are reported."""
 STOP_GRACE_SECONDS: Final = GRACE_SECONDS + 5.0
 """How long a cancelled coroutine may take to end before a stop goes on without it: enough to end a process in order."""
 
@@ -59,6 +65,41 @@ class Change(NamedTuple):
 
     registrations: Sequence[Registration]
     done: asyncio.Future[Reconciled]
+
+
+class Phase(IntEnum):
+    """How far a stop has come."""
+
+    RUNNING = 0
+    DRAINING = 1
+    CUTTING = 2
+    OVER = 3
+
+
+class Batch:
+    """What one cycle wants to make durable together, and what is installed when it is.
+
+    events: in order. steps: with the tasks they are of. runs: to be launched; admitted: those of them that had waited.
+    answers: to orders. names: everybody who was looked at, to be looked at again if nothing comes of it.
+    """
+
+    __slots__ = ("admitted", "answers", "events", "names", "runs", "steps")
+
+    def __init__(self) -> None:
+        self.events: list[e.Event] = []
+        self.steps: list[tuple[Entry, Step]] = []
+        self.runs: list[Run] = []
+        self.admitted: dict[str, Wait] = {}
+        self.answers: list[tuple[Order, str]] = []
+        self.names: dict[str, None] = {}
+
+    def add(self, entry: Entry, step: Step) -> None:
+        self.steps.append((entry, step))
+        self.events += step.events
+
+    def concerns(self, name: str) -> bool:
+        """Whether something is decided about this task already."""
+        return any(event.task_name == name for event in self.events)  # type: ignore[attr-defined]
 
 
 class Engine:
@@ -78,6 +119,7 @@ class Engine:
         self._level = observer.level
         self._host_zone = host_zone
         self._max_concurrent = max_concurrent
+        self._place = store.place
         self._ledger = Ledger(store, clock, self._emit)
         self._roster = Roster(host_zone())
         self._agenda = self._roster.agenda
@@ -89,18 +131,19 @@ class Engine:
         self._look: dict[str, None] = {}
         self._ended: list[Run] = []
         self._changes: list[Change] = []
-        self._orders: list[Order] = []
+        self._orders = Orders()
+        self._admission = Admission(max_concurrent)
         self._notes: list[e.Event] = []
         self._survivors = None if processes is None else Survivors(processes, clock, self._tell, self._look_at)
         self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
-        self._decider = Decider(self._roster, self._held, self._tell)
+        self._occupied: set[str] = set()
+        self._run_numbers = count(1)
 
-        self._stop_requested = False
-        self._halted_at: datetime | None = None
+        self._phase = Phase.RUNNING
         self._may_end = False
+        self._halted_at: datetime | None = None
         self._stop_timeout: float | None = None
         self._stop_deadline: float | None = None
-        self._cutting = False
         self._stop_error: BaseException | None = None
         self._polling = "inactive"
         self._loop_task: asyncio.Task[None] | None = None
@@ -117,13 +160,10 @@ class Engine:
                 raise
             raise ScheduleTaskError(registrations[0].name, registrations[0].cron, error) from error
         try:
-            self._decider.begin(self._instance, now)
-            # The same moment on both clocks: what the disk takes from here on is a pause, not a step of one of them.
-            self._last_wall, self._last_look = now, elapsed
-            self._reference = now, elapsed
+            self._began = now
+            self._clocks = ClockWatch(now, elapsed)
             self._next_poll = floor_minute(now) + MINUTE
-            self._planned_pause = 0.0
-            identifier, zone = self.book.scheduler_identifier, self._roster.zones.host.key
+            identifier, zone = self.book.scheduler_identifier, self._roster.calendar.zones.host.key
             for found in findings:  # told also if nothing can be written: it was done
                 self._emit(found)
             started = e.InstanceStarted(now, identifier, self._instance, zone, self._max_concurrent)
@@ -133,6 +173,7 @@ class Engine:
             raise
         if self._survivors is not None:
             self._survivors.begin(self.book)
+        self._occupied = LINGERING.names(self._place, self._free)
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         return outcome
 
@@ -145,22 +186,10 @@ class Engine:
         # A caller who gives up while it waits takes the request back, unless it is being served already.
         return await done
 
-    async def run_now(self, name: str) -> str:
-        """Start a task by hand: an event of its own that settles nothing. The run's id, or `ManualStartRefusedError`."""
-        return await self._order("start", name)
-
-    async def suspend(self, name: str) -> str:
-        """Let nothing of a task start until `resume`, over restarts and edits. Or `SuspensionRefusedError`."""
-        return await self._order("suspend", name)
-
-    async def resume(self, name: str) -> str:
-        """Lift a suspension: from the next due minute on. The state it led to: the file may suspend the task, too."""
-        return await self._order("resume", name)
-
-    async def _order(self, verb: Literal["start", "suspend", "resume"], name: str) -> str:
+    async def order(self, verb: Verb, name: str) -> str:
+        """Carry out an order by hand: the run's id, or the state it led to. Or it is refused, with the reason."""
         self._must_be_alive()
-        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._orders.append(Order(verb, name, answer))
+        answer = self._orders.add(verb, name)
         self._waker.wake()
         return await answer
 
@@ -168,14 +197,15 @@ class Engine:
         """From now on nothing is started. What runs has `timeout` seconds before it is cut off; None: as long as it takes.
 
         Changes of the registrations are still served: the store stays open until `finish`. A second call may shorten the
-        time to none.
+        time to none; what it has cut is not given back.
         """
-        if not (self._stop_requested and self._stop_timeout == 0):  # what a second signal has cut is not given back
-            self._stop_timeout = timeout
-        if not self._stop_requested:
+        if self._phase is Phase.RUNNING:
+            self._phase = Phase.DRAINING
             self._halted_at = self._clock.wall()
-        self._stop_requested = True
-        if timeout == 0 and not self._cutting:
+        elif self._stop_timeout == 0:
+            timeout = 0
+        self._stop_timeout = timeout
+        if timeout == 0 and self._phase is Phase.DRAINING:
             self._stop_deadline = None
         if self._survivors is not None:
             self._survivors.stop()
@@ -211,8 +241,8 @@ class Engine:
         return len(self._runs)
 
     def held(self) -> list[str]:
-        """Tasks of which nothing starts before processes of earlier runs are gone."""
-        return list(self._held)
+        """Tasks of which nothing starts before earlier runs of them are really gone."""
+        return [*self._held, *(name for name in self._occupied if name not in self._held)]
 
     @property
     def book(self) -> Book:
@@ -228,10 +258,11 @@ class Engine:
         try:
             while not self._over():
                 await self._cycle()
-                self._planned_pause = 0.0
+                self._clocks.planned_pause = 0.0
                 if not (self._work_left() or self._over()):
-                    self._planned_pause = self._pause()
-                    await self._clock.wait(self._planned_pause, self._waker)
+                    self._clocks.planned_pause = self._pause()
+                    await self._clock.wait(self._clocks.planned_pause, self._waker)
+            self._phase = Phase.OVER
             await self._finish()
         except BaseException as error:
             if isinstance(error, Exception):
@@ -242,6 +273,7 @@ class Engine:
             raise
         finally:
             self._entries.clear()
+            LINGERING.forget(self._place, self._free)
             await self._ledger.close()
 
     def _work_left(self) -> bool:
@@ -257,9 +289,9 @@ class Engine:
             self._ledger.record(note)
         ended, self._ended = self._ended, []
         behind: list[Run] = []
-        if abs(self._drift(now, elapsed)) > STEP_SECONDS:
+        if self._clocks.stepped(now, elapsed):
             # In the order of time: a run that ended before the clock was set counts its retry from an instant before that.
-            behind = [run for run in ended if abs(self._drift(run.ended_at or now, run.ended_elapsed)) > STEP_SECONDS]
+            behind = [run for run in ended if self._clocks.stepped(run.ended_at or now, run.ended_elapsed)]
             ended = [run for run in ended if run not in behind]
         for run in ended:
             self._record_end(run)
@@ -274,16 +306,16 @@ class Engine:
         self._look.update(dict.fromkeys(self._agenda.take_due(now)))
         self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
         self._cut_overdue(elapsed)
-        if self._stop_requested:
+        if self._phase is not Phase.RUNNING:
             self._look.clear()
             self._cut_off(elapsed)
         executed = evaluated = 0
         if self._ledger.may_write(elapsed):
-            decisions = Decisions()
-            evaluated = self._decide(decisions, now, elapsed)
-            executed = await self._carry_out(decisions)
+            batch = self._decide(Now(now, elapsed, self._began))
+            evaluated = len(batch.names)
+            executed = await self._carry_out(batch)
         else:
-            self._refuse_orders("state cannot be written at the moment")
+            self._orders.refuse_all("state cannot be written at the moment")
         if polled is not None:
             self._end_poll(polled, evaluated, executed, elapsed)
         await self._ledger.compact(busy=bool(self._ended or self._runs))
@@ -302,27 +334,20 @@ class Engine:
                 pause = min(pause, instant - elapsed)
         return max(pause, 0.0)
 
-    def _drift(self, wall: datetime, elapsed: float) -> float:
-        """Seconds by which the wall clock has moved against elapsed time since that was last recorded."""
-        return (wall - self._reference[0]).total_seconds() - (elapsed - self._reference[1])
-
     def _watch_clock(self, now: datetime, elapsed: float) -> None:
-        late = elapsed - self._last_look - self._planned_pause
-        if now < self._last_wall:
+        noticed = self._clocks.look(now, elapsed)
+        if noticed.set_back:
             self._agenda.replace_all(now)  # however small the step: instants passed once may lie ahead again
-        self._last_wall, self._last_look = now, elapsed
-        if late > STEP_SECONDS:
-            self._ledger.record(e.SuspensionDetected(now, round(late * 1_000, 3)))
-        step = self._drift(now, elapsed)
-        if abs(step) <= STEP_SECONDS:
+        if noticed.late is not None:
+            self._ledger.record(e.SuspensionDetected(now, round(noticed.late * 1_000, 3)))
+        if noticed.step is None:
             return
-        self._reference = now, elapsed
-        self._ledger.record(e.ClockStepped(now, round(step * 1_000, 3)))
+        self._ledger.record(e.ClockStepped(now, round(noticed.step * 1_000, 3)))
         self._agenda.replace_all(now)
-        self._next_poll = floor_minute(now) + MINUTE if step < 0 else self._next_poll
-        for name, entry in self._entries.items():
-            if clock_was_wrong(entry.state, now):
-                self._ledger.record(e.TaskBaseReset(now, name, entry.state.settled_until))
+        self._next_poll = floor_minute(now) + MINUTE if noticed.step < 0 else self._next_poll
+        for entry in self._entries.values():
+            for event in steps.after_clock_step(entry.state, now):
+                self._ledger.record(event)
         # Set forward, instants may have been passed without the agenda having named them; look at everybody once.
         self._look.update(dict.fromkeys(self._entries))
 
@@ -345,44 +370,38 @@ class Engine:
         self._ended.append(run)
         self._waker.wake()
 
+    def _free(self, name: str) -> None:
+        """An earlier run of this name that a stop had given up has ended at last. Called from any thread."""
+        if self._loop_task is not None:
+            try:
+                self._loop_task.get_loop().call_soon_threadsafe(self._no_longer_occupied, name)
+            except RuntimeError:  # that loop is closed, and with it all that could start
+                pass
+
+    def _no_longer_occupied(self, name: str) -> None:
+        self._occupied.discard(name)
+        self._look_at(name)
+
     def _record_end(self, run: Run) -> None:
         error, at, elapsed = run.error, run.ended_at, run.ended_elapsed
         run.task = run.error = None
         if self._runs.pop(run.run_id, None) is None or at is None:
-            return  # given up at a stop: it is in the journal as interrupted
-        name = run.task_name
-        duration = round((elapsed - run.started_elapsed) * 1_000, 3)
-        entry = self._entries.get(name)
-        if run.cut == "stop":
-            self._ledger.record(e.TaskRunInterrupted(at, name, run.run_id, "the scheduler was stopped before it ended"))
-        elif run.cut == "replaced":
-            self._ledger.record(e.TaskRunReplaced(at, name, duration, run.run_id))
-        elif error is None and run.cut is None:
-            self._ledger.record(e.TaskRunCompleted(at, name, duration, run.run_id, True))
-        else:
-            text = kind = "Timeout"
-            if run.cut == "timeout":
-                text = f"Timeout: ended after {run.timeout:g} s"
-            elif error is not None:
-                text, kind = describe(error), kind_of(error)
-            retry_at = self._retry_at(run, at)
-            known = isinstance(error, RunFailedError)
-            output = error.output if isinstance(error, RunFailedError) else ()
-            self._ledger.record(
-                e.TaskRunFailed(at, name, duration, run.run_id, False, text, kind, retry_at, output),
-                None if known or run.cut is not None else error,
-            )
-            if retry_at is not None and entry is not None:
-                entry.retry_due = elapsed + (retry_at - at).total_seconds()
-        if entry is not None:
-            self._look[name] = None
+            return  # given up at a stop: how it ended is in the journal already
+        self._install_end(run, _end_of(run, error, at, elapsed), error)
+        if run.task_name in self._entries:
+            self._look[run.task_name] = None
 
-    def _retry_at(self, run: Run, at: datetime) -> datetime | None:
-        task = self.book.tasks[run.task_name]
-        for open_run in task.runs:
-            if open_run.run_id == run.run_id and machine.obliges(task, open_run):
-                return retry_instant(task.config, task.attempt, run.started_at, at)
-        return None
+    def _install_end(self, run: Run, end: End, error: BaseException | None) -> None:
+        """A fact: true at once, whatever the disk says."""
+        name = run.task_name
+        entry = self._entries.get(name)
+        timers = NO_TIMERS if entry is None else entry.timers
+        step = steps.ended(self.book.tasks[name], run.run_id, run.started_at, timers, end)
+        told = None if run.cut is not None or isinstance(error, RunFailedError) else error
+        for event in step.events:
+            self._ledger.record(event, told)
+        if entry is not None:
+            entry.timers = step.timers
 
     def _runs_of(self, name: str) -> list[Run]:
         task = self.book.tasks.get(name)
@@ -400,11 +419,12 @@ class Engine:
     async def _answer_change(self, change: Change) -> None:
         if change.done.cancelled():
             return
-        before, self._roster.zones.host = self._roster.zones.host, self._host_zone()
+        zones = self._roster.calendar.zones
+        before, zones.host = zones.host, self._host_zone()
         try:
             outcome = await self._register(change.registrations, [], after_restart=False)
         except BaseException as error:
-            self._roster.zones.host = before  # so that a change of the host's zone is noticed again
+            zones.host = before  # so that a change of the host's zone is noticed again
             refuse(change.done, error)
             if not isinstance(error, Exception):
                 raise
@@ -419,7 +439,14 @@ class Engine:
         now = self._clock.wall()
         roster, book = self._roster, self.book
         wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
-        outcome = reconcile(book, wanted, now, roster, after_restart=after_restart, waiting=self._decider.waiting)
+        outcome = reconcile(
+            book,
+            wanted,
+            Now(now, self._clock.monotonic(), self._began),
+            roster.calendar,
+            after_restart=after_restart,
+            waiting=self._admission.waiting(),
+        )
         batch = preface + outcome.events
         if batch:
             try:
@@ -434,7 +461,7 @@ class Engine:
         # Any option can change what is owed: a minute that was to wait for the run may be allowed beside it now.
         changed = [event.task_name for event in outcome.events if isinstance(event, e.TaskOverridden)]
         self._look.update(dict.fromkeys(changed))
-        self._decider.drop_unregistered()
+        self._admission.keep(self._entries)
         self._announce([*preface[:1], *outcome.events], outcome, now)
         return outcome
 
@@ -464,50 +491,125 @@ class Engine:
             self._polling = machine.step(machine.POLLING, self._polling, "last task removed")
             self._emit(e.PollingStopped(now))
 
-    # -- decisions -------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------------------
 
-    def _decide(self, decisions: Decisions, now: datetime, elapsed: float) -> int:
-        """Judge every task that needs a look, and what was ordered. Returns how many were looked at."""
-        if self._stop_requested:
-            self._refuse_orders("the scheduler is stopping")
-            return 0
+    def _decide(self, now: Now) -> Batch:
+        """The steps of every task that needs a look, longest waiting first, and of what was ordered."""
+        batch = Batch()
+        if self._phase is not Phase.RUNNING:
+            self._orders.refuse_all("the scheduler is stopping")
+            return batch
         looks, self._look = self._look, {}
-        self._decider.judge_all(looks, decisions, now, elapsed, self._free_slots())
-        orders, self._orders = self._orders, []
-        for order in orders:
-            self._decider.judge_order(order, decisions, now, elapsed)
-        return len(looks)
+        free = self._admission.free(len(self._runs))
+        for name in self._admission.names if free > 0 else ():
+            if free <= 0:
+                break
+            looks.pop(name, None)
+            free -= self._consider(name, batch, now, free)
+        for name in looks:
+            free -= self._consider(name, batch, now, free)
+        for order in self._orders.take():
+            self._consider_order(order, batch, now)
+        return batch
 
-    def _free_slots(self) -> int:
-        return 1 << 62 if self._max_concurrent is None else self._max_concurrent - len(self._runs)
+    def _consider(self, name: str, batch: Batch, now: Now, free: int) -> int:
+        """The step of one task. Returns the number of slots taken, 1 or 0."""
+        batch.names[name] = None
+        entry = self._entries.get(name)
+        if entry is None or name in self._held or name in self._occupied:  # a held one is looked at when it is free
+            self._admission.leave(name)
+            return 0
+        wait = self._admission.wait_of(name)
+        since = None if wait is None or wait.offered else wait.since
+        step = steps.next_step(entry.state, entry.timers, entry.group, now, since)
+        if step.start is None:
+            if wait is not None and not entry.state.runs:  # a run by hand does not end the wait
+                self._admission.leave(name)
+            if step is not NOTHING or entry.timers is not NO_TIMERS:
+                batch.add(entry, step)
+            return 0
+        if free <= 0:
+            self._admission.queue(name, now.wall)
+            batch.add(entry, step._replace(start=None))
+            return 0
+        if wait is not None:
+            batch.admitted[name] = wait
+            self._admission.leave(name)
+        batch.events += step.events
+        self._admit(entry, step.start, batch, now, None if wait is None else wait.since)
+        return 1
 
-    async def _carry_out(self, decisions: Decisions) -> int:
-        """Make the decisions durable, then act on them. Returns how many runs were started."""
+    def _admit(self, entry: Entry, start: Start, batch: Batch, now: Now, waited_since: datetime | None) -> Run:
+        state = entry.state
+        run_id = f"{self._instance}-{next(self._run_numbers)}"
+        run = Run(
+            state.task_name, run_id, entry.callback, entry.is_async, now.wall, now.elapsed, self._tell, entry.timeout
+        )
+        run.manual = start.trigger == "manual"
+        batch.events += steps.started(state, start, run_id, now.wall, waited_since)
+        batch.runs.append(run)
+        return run
+
+    def _consider_order(self, order: Order, batch: Batch, now: Now) -> None:
+        name = order.name
+        entry = self._entries.get(name)
+        if entry is None:
+            order.refuse("no task of this name is registered")
+            return
+        if batch.concerns(name):
+            self._orders.put_back(order)
+            return
+        if order.verb == "start" and name in self._held:
+            order.refuse("processes of an earlier run of it are still alive")
+            return
+        if order.verb == "start" and name in self._occupied:
+            order.refuse("an earlier run of it, which a stop gave up, has not ended yet")
+            return
+        step = steps.ordered(entry.state, entry.timers, entry.group, now, order.verb)
+        if isinstance(step, Refusal):
+            order.refuse(step.reason)
+        elif step.start is not None:
+            batch.answers.append((order, self._admit(entry, step.start, batch, now, None).run_id))
+        else:
+            batch.add(entry, step)
+            answer = "suspended" if order.verb == "suspend" else "resumed"
+            if answer == "resumed" and entry.state.config.options.suspend:
+                answer = "still suspended by the file"
+            batch.answers.append((order, answer))
+
+    async def _carry_out(self, batch: Batch) -> int:
+        """Make a batch durable, then install it. Returns how many runs were started."""
         try:
-            await self._ledger.commit([event for event in decisions.events if event.journaled])
+            await self._ledger.commit([event for event in batch.events if event.journaled])
         except StoreWriteError as error:
             # Nothing of it has happened. All that was looked at is looked at again when the store can be written to.
-            self._look.update(decisions.names)
-            self._decider.take_back(decisions)
-            for order, _ in decisions.orders:
+            self._look.update(batch.names)
+            self._admission.not_written(batch.admitted)
+            for order, _ in batch.answers:
                 order.refuse(describe(error))
             return 0
-        for event in decisions.events:
+        for event in batch.events:
             if event.level >= self._level:
                 self._emit(event)
-        for order, answer in decisions.orders:
-            if order.verb == "resume":
-                entry = self._entries[order.name]
-                entry.retry_due = entry.retry_due if entry.state.retry_at is not None else None
-            if not order.answer.done():
-                order.answer.set_result(answer)
-        for name in decisions.replace:
-            for run in self._runs_of(name):
+        for entry, step in batch.steps:
+            self._install(entry, step)
+        for order, answer in batch.answers:
+            order.fulfil(answer)
+        with collection_paused(len(batch.runs)):
+            self._launch(batch.runs)
+        return len(batch.runs)
+
+    def _install(self, entry: Entry, step: Step) -> None:
+        """A step is durable: it holds."""
+        entry.timers = step.timers
+        if step.look_at is not None and step.look_at != entry.look_at:
+            entry.look_at = step.look_at
+            self._agenda.delay(entry.state.task_name, step.look_at)
+        if step.look_again:
+            self._look[entry.state.task_name] = None
+        if step.replace:
+            for run in self._runs_of(entry.state.task_name):
                 run.end("replaced")
-        self._look.update(dict.fromkeys(decisions.look_again))
-        with collection_paused(len(decisions.starts)):
-            self._launch(decisions.starts)
-        return len(decisions.starts)
 
     def _launch(self, runs: list[Run]) -> None:
         create_task = asyncio.get_running_loop().create_task
@@ -515,7 +617,7 @@ class Engine:
         for run in runs:
             if not run.manual:  # which settles nothing
                 entry = self._entries[run.task_name]
-                entry.retry_due = entry.quarantine_end = entry.again = None
+                entry.timers, entry.look_at = NO_TIMERS, None
             run.started_elapsed = elapsed  # what the disk took is not the run's time
             self._runs[run.run_id] = run
             run.task = create_task(perform(run, self._threads, self._report))
@@ -551,8 +653,8 @@ class Engine:
             self._emit(e.PollCompleted(self._clock.wall(), minute, evaluated, executed, duration))
 
     def _check_host_zone(self, now: datetime) -> None:
-        host, known = self._host_zone(), self._roster.zones.host
-        if host.key != known.key and not self._stop_requested:
+        host, known = self._host_zone(), self._roster.calendar.zones.host
+        if host.key != known.key and self._phase is Phase.RUNNING:
             self._emit(e.HostZoneChanged(now, known.key, host.key))
             unheard: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
             unheard.add_done_callback(lambda done: done.exception())
@@ -576,17 +678,19 @@ class Engine:
             return
         coroutines = [run for run in self._runs.values() if run.is_async and run.task is not None]
         if coroutines and any(run.cut is None for run in coroutines):
-            self._cutting = True
+            self._phase = Phase.CUTTING
             for run in coroutines:
                 run.end("stop")
             self._stop_deadline = elapsed + STOP_GRACE_SECONDS
             return
-        now = self._clock.wall()
-        for run_id, run in list(self._runs.items()):
-            del self._runs[run_id]
-            self._ledger.record(
-                e.TaskRunInterrupted(now, run.task_name, run_id, "the scheduler was stopped before it ended")
-            )
+        for run in list(self._runs.values()):
+            self._give_up(run, elapsed)
+
+    def _give_up(self, run: Run, elapsed: float) -> None:
+        """The stop goes on without this run. It keeps the end it was coming to, and its name until it has really ended."""
+        del self._runs[run.run_id]
+        self._install_end(run, _end_of(run, None, self._clock.wall(), elapsed)._replace(given_up=True), None)
+        LINGERING.hold(self._place, run)
 
     async def _finish(self) -> None:
         self._refuse_requests(None)
@@ -607,19 +711,25 @@ class Engine:
 
     def _refuse_requests(self, error: BaseException | None) -> None:
         refusal = "the scheduler is stopping" if error is None else f"the scheduler failed: {describe(error)}"
-        self._refuse_orders(refusal)
+        self._orders.refuse_all(refusal)
         for change in self._changes:
             refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
         self._changes.clear()
 
-    def _refuse_orders(self, reason: str) -> None:
-        orders, self._orders = self._orders, []
-        for order in orders:
-            order.refuse(reason)
-
     def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
         if event.level >= self._level:
             self._observer(event, error)
+
+
+def _end_of(run: Run, error: BaseException | None, at: datetime, elapsed: float) -> End:
+    """How a run has ended, in the words of its record."""
+    end = End(at, elapsed, round((elapsed - run.started_elapsed) * 1_000, 3), run.cut)
+    output = error.output if isinstance(error, RunFailedError) else ()
+    if run.cut == "timeout":
+        return end._replace(error=f"Timeout: ended after {run.timeout:g} s", error_type="Timeout", output=output)
+    if error is None:
+        return end
+    return end._replace(error=describe(error), error_type=kind_of(error), output=output)
 
 
 @contextmanager

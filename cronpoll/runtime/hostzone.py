@@ -12,19 +12,14 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zoneinfo import ZoneInfo
+
+from cronpoll.core.zonenames import NamedZone
 
 LOCALTIME: Final = "/etc/localtime"
 _IN_DATABASE: Final = re.compile(r"/zoneinfo(?:-[a-z]+)?/(?:posix/|right/)?([A-Za-z0-9_+/-]+)$")
 _POSIX: Final = re.compile(r"(<[A-Za-z0-9+-]{3,}>|[A-Za-z]{3,})[+-]?\d{1,3}(:\d\d){0,2}")
-
-
-class NamedZone(NamedTuple):
-    """A zone and the name under which it is written down."""
-
-    key: str
-    tzinfo: tzinfo
 
 
 ZoneSource = Callable[[], NamedZone]

@@ -63,6 +63,9 @@ class ThreadPerCall(Executor):
 class Run(msgspec.Struct, gc=False, eq=False):
     """One invocation. `cut` says that, and why, it was ended from outside; through `tell` it reports what happens in it.
 
+    `gone`: nothing of it is at work any more. A thread goes on when the loop that waited for it is closed, so it says so
+    itself, and whoever has to know (`on_gone`) may be called from it.
+
     Out of the garbage collector's sight, because a hundred thousand of them can begin in one second. The cycle through
     `task` is broken when the run has ended.
     """
@@ -83,6 +86,19 @@ class Run(msgspec.Struct, gc=False, eq=False):
     error: BaseException | None = None
     ended_at: datetime | None = None
     ended_elapsed: float = 0.0
+    gone: bool = False
+    on_gone: Callable[[], None] | None = None
+
+    def has_gone(self) -> None:
+        self.gone = True
+        if self.on_gone is not None:
+            self.on_gone()
+
+    def when_gone(self, then: Callable[[], None]) -> None:
+        """Call `then` once nothing of the run is at work any more; perhaps twice, if it ends at this very moment."""
+        self.on_gone = then
+        if self.gone:
+            then()
 
     def end(self, reason: Cut) -> None:
         """Ask a coroutine to end. A thread cannot be asked."""
@@ -103,13 +119,16 @@ async def perform(run: Run, threads: Executor, report: Report) -> None:
     current_run.set(run)
     run.begun = True
     error: BaseException | None = None
+    in_thread = False
     try:
         if run.cut is not None:
             raise asyncio.CancelledError
         if run.is_async:
             await run.callback()
         else:
-            error, result = await _in_thread(run.callback, threads)
+            in_thread = True
+            error, result = await _in_thread(run, threads)
+            in_thread = False
             if error is None and inspect.isawaitable(result):
                 await result
     except BaseException as raised:  # the contract: any exception of a callback is a failed run and nothing more
@@ -117,17 +136,24 @@ async def perform(run: Run, threads: Executor, report: Report) -> None:
     run.open = False
     run.error = error
     report(run)
+    if not in_thread:
+        run.has_gone()
 
 
-async def _in_thread(callback: Callback, threads: Executor) -> tuple[BaseException | None, Any]:
+async def _in_thread(run: Run, threads: Executor) -> tuple[BaseException | None, Any]:
     context = copy_context()
 
     def work() -> tuple[BaseException | None, Any]:
         # Caught here and handed over as a value: a future refuses to carry some exceptions (StopIteration).
+        result: Any = None
         try:
-            return None, context.run(callback)
+            result = context.run(run.callback)
         except BaseException as raised:
             return raised, None
+        finally:
+            if not inspect.isawaitable(result):
+                run.has_gone()
+        return None, result
 
     return await asyncio.get_running_loop().run_in_executor(threads, work)
 

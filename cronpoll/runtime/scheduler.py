@@ -1,29 +1,17 @@
-"""`Scheduler`: the public face. Two methods, and the order in which calls of them are served.
-
-Everything about *when calls may happen* is here (states, concurrent calls, a stop during an initialize); everything about
-*what is done* is in the engine, of which there is one from each initialize to the next stop.
-"""
+"""`Scheduler`: the public face. Two methods, and nothing else."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from datetime import timedelta
 from typing import Any, Literal
 
-from cronpoll.core import events as e
-from cronpoll.core import machine
-from cronpoll.core.errors import SchedulerAlreadyActiveError, StopSchedulerError
-from cronpoll.core.model import MAX_CONCURRENT, Registration
-from cronpoll.core.registrations import checked
-from cronpoll.runtime.clock import Clock, SystemClock
-from cronpoll.runtime.engine import Engine
-from cronpoll.runtime.hostzone import zone_source
-from cronpoll.runtime.observe import Guarded, Observer, StandardLog
-from cronpoll.runtime.runs import current_run, describe
+from cronpoll.core.model import MAX_CONCURRENT
+from cronpoll.runtime.clock import Clock
+from cronpoll.runtime.lifecycle import Lifecycle
+from cronpoll.runtime.observe import Observer
 from cronpoll.runtime.survivors import Processes
-from cronpoll.runtime.whereabouts import default_state_directory
-from cronpoll.store.journal import Journal, Store
+from cronpoll.store.journal import Store
 
 
 class Scheduler:
@@ -54,24 +42,16 @@ class Scheduler:
         log: Observer | None = None,
         processes: Processes | None = None,
     ) -> None:
-        if reinitialize not in ("apply", "reject"):
-            raise ValueError(f'reinitialize must be "apply" or "reject", not {reinitialize!r}')
-        if max_concurrent is not None and max_concurrent < 1:
-            raise ValueError(f"max_concurrent must be at least 1, not {max_concurrent}")
-        if store is None:
-            store = default_state_directory()
-        self._store: Store = Journal(store) if isinstance(store, str | os.PathLike) else store
-        self._clock: Clock = clock if clock is not None else SystemClock()
-        self._zone = zone_source(zone)
-        self._reject = reinitialize == "reject"
-        self._stop_timeout = None if stop_timeout is None else stop_timeout.total_seconds()
-        self._max_concurrent = max_concurrent
-        self._processes = processes
-        self._observer: Observer = Guarded(log if log is not None else StandardLog())
-        self._state = "uninitialized"
-        self._engine: Engine | None = None
-        self._turn = asyncio.Lock()
-        self._stopping: asyncio.Task[None] | None = None
+        self._lifecycle = Lifecycle(
+            store,
+            clock=clock,
+            zone=zone,
+            reinitialize=reinitialize,
+            stop_timeout=stop_timeout,
+            max_concurrent=max_concurrent,
+            log=log,
+            processes=processes,
+        )
 
     async def initialize(self, registrations: list[Any] | tuple[Any, ...]) -> None:
         """Take over these registrations: begin with them, or, while running, replace the present ones.
@@ -80,99 +60,8 @@ class Scheduler:
         checked before anything changes: a `RegistrationError` says what is wrong, its `details["others"]` what else is.
         On any error the scheduler is as it was before the call.
         """
-        if self._stopping is not None:
-            raise SchedulerAlreadyActiveError("stopping")
-        if self._reject and (self._turn.locked() or self._state == "running"):
-            raise SchedulerAlreadyActiveError("initializing" if self._state != "running" else "running")
-        async with self._turn:
-            if self._engine is None:
-                await self._begin(registrations)
-            else:
-                await self._change(self._engine, registrations)
+        await self._lifecycle.initialize(registrations)
 
     async def stop(self) -> None:
         """Start nothing more and wait for what runs. May be called at any time, any number of times."""
-        run = current_run.get()
-        if run is not None and run.open and self._engine is not None and self._engine.owns(run):
-            raise StopSchedulerError(
-                RuntimeError(f"called from inside the callback of task '{run.task_name}', which it would wait for")
-            )
-        if self._stopping is None:
-            if self._engine is None and not self._turn.locked():
-                return
-            self._stopping = asyncio.get_running_loop().create_task(self._stop(), name="cronpoll-stop")
-        await asyncio.shield(self._stopping)
-
-    # -- in turn --------------------------------------------------------------------------------------------------------
-
-    async def _begin(self, registrations: Any) -> None:
-        self._enter("initialize() called")
-        try:
-            total = len(registrations) if isinstance(registrations, list | tuple) else 0
-            self._emit(e.SchedulerInitializationStarted(self._clock.wall(), total))
-            accepted = checked(registrations)
-            engine = Engine(self._store, self._clock, self._observer, self._zone, self._max_concurrent, self._processes)
-            outcome = await engine.start(accepted)
-        except BaseException as error:
-            self._enter("initialization failed")
-            self._failed(error)
-            raise
-        self._engine = engine
-        if self._stopping is not None:
-            engine.halt(self._stop_timeout)
-        self._enter("every task scheduled")
-        held = sum(isinstance(event, e.TaskQuarantined) for event in outcome.events)
-        self._emit(e.SchedulerInitializationCompleted(self._clock.wall(), len(accepted), len(accepted) - held, held))
-
-    async def _change(self, engine: Engine, registrations: Any) -> None:
-        self._enter("initialize() called")
-        try:
-            self._emit(e.SchedulerReinitializationStarted(self._clock.wall()))
-            accepted: list[Registration] = checked(registrations)
-            outcome = await engine.change(accepted)
-        except BaseException as error:
-            self._enter("reinitialization failed")
-            self._failed(error)
-            raise
-        self._enter("reinitialization succeeded")
-        self._emit(
-            e.SchedulerReinitializationCompleted(
-                self._clock.wall(), outcome.added, len(outcome.preserved), outcome.overridden, outcome.orphaned
-            )
-        )
-
-    async def _stop(self) -> None:
-        try:
-            if self._engine is not None:
-                self._engine.halt(self._stop_timeout)
-            async with self._turn:
-                if self._engine is None:
-                    return  # the initialize that this stop waited for has failed
-                self._enter("stop() called")
-                self._emit(e.SchedulerStopRequested(self._clock.wall()))
-                try:
-                    await self._engine.finish()
-                except StopSchedulerError:
-                    raise
-                except Exception as error:
-                    raise StopSchedulerError(error) from error
-                finally:
-                    self._engine = None
-                    self._enter("all runs ended")
-        finally:
-            self._stopping = None
-
-    def _enter(self, happening: str) -> None:
-        self._state = machine.step(machine.SCHEDULER, self._state, happening)
-
-    def _failed(self, error: BaseException) -> None:
-        self._emit(e.SchedulerInitializationFailed(self._clock.wall(), describe(error), type(error).__name__))
-
-    def _emit(self, event: e.Event) -> None:
-        if event.level >= self._observer.level:
-            self._observer(event)
-
-
-def engine_of(scheduler: Scheduler) -> Engine | None:
-    """The engine of a running scheduler, for the daemon: what is asked by hand goes there. No part of the public face."""
-    return scheduler._engine  # noqa: SLF001
+        await self._lifecycle.stop()

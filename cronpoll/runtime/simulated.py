@@ -25,6 +25,7 @@ from typing import Any, NoReturn, TypeVar
 from cronpoll.core.events import INFO, Event, TaskProcessStarted
 from cronpoll.core.model import ChildProcess, OpenRun
 from cronpoll.runtime.clock import LONGEST_WAIT, Waker
+from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.runs import RunFailedError, current_run
 from cronpoll.runtime.scheduler import Scheduler
 from cronpoll.runtime.survivors import Survivor
@@ -448,6 +449,14 @@ class Recorder:
         return [event for event in self.events if type(event).__name__ in names]
 
 
+class _Scheduler(Scheduler):
+    """A scheduler on whose life a scenario may lay its hands."""
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        return self._lifecycle
+
+
 class World:
     """A machine with a clock, a disk and a log, on which schedulers live one after the other.
 
@@ -476,11 +485,19 @@ class World:
         self.processes = SimulatedProcesses()
         self.log = Recorder()
         self._options: dict[str, Any] = {"zone": "UTC", "processes": self.processes if children else None, **options}
-        self._scheduler: Scheduler | None = None
+        self._scheduler: _Scheduler | None = None
         self._others: set[asyncio.Task[Any]] = set()
 
     @property
     def scheduler(self) -> Scheduler:
+        return self._of_scenario()
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """What a daemon has beyond the two methods of its scheduler."""
+        return self._of_scenario().lifecycle
+
+    def _of_scenario(self) -> _Scheduler:
         assert self._scheduler is not None, "boot the world first"
         return self._scheduler
 
@@ -499,7 +516,7 @@ class World:
         self._others = asyncio.all_tasks()
         self.processes.parent_starts()
         settings: dict[str, Any] = {"store": self.journal(), "clock": self.clock, "log": self.log}
-        scheduler = self._scheduler = Scheduler(**{**settings, **self._options, **options})
+        scheduler = self._scheduler = _Scheduler(**{**settings, **self._options, **options})
         try:
             await scheduler.initialize(registrations)
         except BaseException:
@@ -509,6 +526,16 @@ class World:
 
     async def reload(self, registrations: Any) -> None:
         await self.scheduler.initialize(registrations)
+
+    async def run_now(self, name: str) -> str:
+        """Start a task by hand, as `cronpoll run` does. The run's id."""
+        return await self.lifecycle.run_now(name)
+
+    async def suspend(self, name: str) -> str:
+        return await self.lifecycle.suspend(name)
+
+    async def resume(self, name: str) -> str:
+        return await self.lifecycle.resume(name)
 
     async def stop(self) -> None:
         scheduler, self._scheduler = self.scheduler, None

@@ -29,7 +29,7 @@ import asyncio
 import errno
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -66,8 +66,10 @@ class Opened(NamedTuple):
 
 
 class Store(Protocol):
-    """What the scheduler needs of a place to keep its state."""
+    """What the scheduler needs of a place to keep its state. `place`: two stores with equal ones keep the same state."""
 
+    @property
+    def place(self) -> Hashable: ...
     async def open(self, now: datetime) -> Opened: ...
     async def append(self, batch: Sequence[e.Event]) -> None: ...
     def wants_checkpoint(self, *, busy: bool) -> bool: ...
@@ -106,6 +108,11 @@ class Journal:
         self._snapshot_end = 0
         self._compact_at = 0
         self._created: dict[int, datetime] = {}
+
+    @property
+    def place(self) -> Hashable:
+        # Only the operating system's disk is the same for everybody.
+        return self.directory, None if isinstance(self._disk, OsDisk) else self._disk
 
     # -- the interface, on the event loop -------------------------------------------------------------------------------
 

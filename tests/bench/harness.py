@@ -114,8 +114,8 @@ class Ours:
 
     @property
     def engine(self) -> Engine:
-        assert self.scheduler._engine is not None
-        return self.scheduler._engine
+        assert self.scheduler._lifecycle.engine is not None
+        return self.scheduler._lifecycle.engine
 
     def quiet(self) -> bool:
         """Asked when the engine begins to wait: it never does so with something to write, so only runs can be left."""

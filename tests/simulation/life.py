@@ -18,7 +18,6 @@ from cronpoll.core.errors import CronpollError, ManualStartRefusedError, Registr
 from cronpoll.core.guarantees import Audit, Report
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
-from cronpoll.runtime.scheduler import engine_of
 from cronpoll.store.reading import read_history
 from cronpoll.testing import SimulatedCrashError, World, run
 from tests.simulation.plan import ZONES, Behaviour, Plan, Step, TaskPlan
@@ -158,7 +157,7 @@ class Life:
     def engine(self) -> Engine | None:
         """The engine, if it is alive."""
         scheduler = self.world._scheduler
-        engine = None if scheduler is None else engine_of(scheduler)
+        engine = None if scheduler is None else scheduler._lifecycle.engine
         return None if engine is None or engine._loop_task is None or engine._loop_task.done() else engine
 
     async def boot(self) -> None:

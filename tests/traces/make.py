@@ -16,7 +16,6 @@ import msgspec
 
 from cronpoll import Registration
 from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
-from cronpoll.runtime.scheduler import engine_of
 from cronpoll.testing import World, run
 from tests.support import Job, minutes
 
@@ -38,7 +37,7 @@ async def ordinary() -> World:
     jobs = [task("often", "0,30 * * * *", Job(seconds=10)), task("twice", "30 2 * * *"), task("noon", "0 12 * * 1-5")]
     await world.boot(jobs)
     await world.passes(hours=3)
-    await engine_of(world.scheduler).run_now("noon")
+    await world.run_now("noon")
     await world.passes(hours=36)
     await world.stop()
     return world
@@ -92,9 +91,9 @@ async def edits() -> World:
     await world.boot([slow, task("quiet", "0 * * * *"), task("gone", "* * * * *")])
     await world.until("2026-03-01T12:01:30Z")
     await world.reload([task("slow", "30 * * * *", Job(seconds=5)), task("quiet", "0 * * * *")])
-    await engine_of(world.scheduler).suspend("quiet")
+    await world.suspend("quiet")
     await world.until("2026-03-01T14:05:00Z")
-    await engine_of(world.scheduler).resume("quiet")
+    await world.resume("quiet")
     await world.reload(
         [task("slow", "30 * * * *"), task("quiet", "0 * * * *", suspend=True), task("gone", "0 * * * *")]
     )

@@ -1,0 +1,196 @@
+"""From a config to the instants at which it is due: the only place that builds a schedule.
+
+`DueTimes` is all that rules, commands and the agenda ask about time. A plain schedule is due at its minutes, one with a window
+at the seconds that are chosen for its periods; who asks need not know which it is.
+
+One failure policy. A config that was registered is valid. One that a journal remembers may have been written by a version
+with another idea of the language: then it is due at no time (`NEVER`), owes nothing, and `problem` says why. A zone that this
+machine does not know is read as the host's (`zonenames`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta, tzinfo
+from typing import Final, Protocol
+
+from cronpoll.core.cron import Passed, Schedule, parse
+from cronpoll.core.errors import InvalidCronExpressionError
+from cronpoll.core.model import MICROSECOND, TaskConfig
+from cronpoll.core.periods import WINDOW_LIMIT, Choice, Spread
+from cronpoll.core.windows import PeriodSchedule
+from cronpoll.core.zonenames import ZoneNames
+from cronpoll.core.zones import floor_minute, zone_of
+
+HANDLED_LIMIT: Final = 10_000
+"""Periods that are remembered as handled: a window of a week of every minute."""
+
+
+class DueTimes(Protocol):
+    """When one task is due. Instants are UTC; `handled` are periods that have their outcome already and do not count."""
+
+    @property
+    def windowed(self) -> bool:
+        """Whether periods are due at chosen times instead of at their own minutes."""
+
+    def next_after(self, instant: datetime, /) -> datetime | None:
+        """The first due instant later than this one."""
+
+    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = (), /) -> datetime | None:
+        """The last due instant in (after, until]."""
+
+    def periods_at(self, due: datetime, /) -> tuple[datetime, ...]:
+        """The periods that are due at this instant, in order. Several may choose one second."""
+
+    def due_at(self, period: datetime, /) -> datetime | None:
+        """When a period is due; None if it has no allowed time. The period has to be one."""
+
+    def passed(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None, /
+    ) -> Passed | None:
+        """Everything due in (after, until], where `until` is a due instant; all but the period `started`."""
+
+    def unschedulable(self, after: datetime, until: datetime, /) -> Sequence[Choice]:
+        """The periods without an allowed time whose window closes in (after, until]."""
+
+
+AnySchedule = Schedule | PeriodSchedule
+
+
+class _Never:
+    """The due times of a config that cannot be computed with: none."""
+
+    windowed = False
+
+    def next_after(self, *_: object) -> None:
+        return None
+
+    def latest_in(self, *_: object) -> None:
+        return None
+
+    def periods_at(self, *_: object) -> tuple[datetime, ...]:
+        return ()
+
+    def due_at(self, *_: object) -> None:
+        return None
+
+    def passed(self, *_: object) -> None:
+        return None
+
+    def unschedulable(self, *_: object) -> Sequence[Choice]:
+        return ()
+
+
+NEVER: Final[DueTimes] = _Never()
+
+
+class Scheduled(Protocol):
+    """What a registration and a task of the registry file have in common, as far as it says when it is due."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def cron(self) -> str: ...
+    @property
+    def timezone(self) -> str | None: ...
+    @property
+    def repeated_hour(self) -> str: ...
+    @property
+    def spread(self) -> Spread | None: ...
+
+
+def schedule_of(name: str, expression: str, zone: tzinfo, repeated_hour: str, spread: Spread | None) -> AnySchedule:
+    """When a task is due: at its minutes, or at the times that its windows choose."""
+    plain = Schedule(parse(expression), zone_of(zone), repeated_hour == "first")
+    return plain if spread is None else PeriodSchedule(name, spread, plain)
+
+
+class Calendar:
+    """Schedules of configs, the same value for the same rule: many tasks have few."""
+
+    def __init__(self, zones: ZoneNames) -> None:
+        self.zones = zones
+        self._plain: dict[tuple[str, str, str], Schedule] = {}
+
+    def of_task(self, task: Scheduled) -> AnySchedule:
+        """Of something registered or about to be: its expression and zone are valid."""
+        key = task.timezone or self.zones.host.key
+        return self._schedule(task.name, task.cron, key, task.repeated_hour, task.spread)
+
+    def schedule(self, name: str, config: TaskConfig) -> AnySchedule:
+        """Of a recorded config. `InvalidCronExpressionError` if it cannot be computed with."""
+        options = config.options
+        return self._schedule(name, config.cron_expression, config.zone, options.repeated_hour, options.spread)
+
+    def due_times(self, name: str, config: TaskConfig) -> DueTimes:
+        """Of a recorded config, whatever it says."""
+        try:
+            return self.schedule(name, config)
+        except InvalidCronExpressionError:
+            return NEVER
+
+    def problem(self, config: TaskConfig) -> str | None:
+        """Why a recorded config cannot be computed with, or None."""
+        try:
+            parse(config.cron_expression)
+        except InvalidCronExpressionError as error:
+            return error.message
+        return None
+
+    def _schedule(
+        self, name: str, expression: str, zone: str, repeated_hour: str, spread: Spread | None
+    ) -> AnySchedule:
+        key = (expression, zone, repeated_hour)
+        plain = self._plain.get(key)
+        if plain is None:
+            found = schedule_of(name, expression, self.zones.named(zone), repeated_hour, None)
+            plain = self._plain[key] = found.nominals
+        return plain if spread is None else PeriodSchedule(name, spread, plain)
+
+    def crowded(self, in_use: int) -> bool:
+        """Whether years of edits have left more schedules behind than are in use."""
+        return len(self._plain) > 2 * in_use + 100
+
+    def keep(self, in_use: Collection[Schedule]) -> None:
+        """Forget all others."""
+        self._plain = {key: schedule for key, schedule in self._plain.items() if schedule in in_use}
+
+    def handled(
+        self,
+        name: str,
+        old: TaskConfig,
+        new: TaskConfig,
+        now: datetime,
+        settled_until: datetime,
+        before: tuple[datetime, ...],
+    ) -> tuple[datetime, ...]:
+        """Periods that are settled under `old` and that `new` could choose again: they must not be.
+
+        `settled_until`: up to where due instants are settled, which is later than now if the clock was set back. Only where
+        a window is involved: a plain minute is past when it is past, a chosen time can be drawn again. `before`: what was
+        handled already.
+        """
+        if old.options.spread is None and new.options.spread is None:
+            return ()
+        try:
+            found = _over(self.schedule(name, old), self.schedule(name, new), now, settled_until)
+        except InvalidCronExpressionError:
+            return before
+        reach = now - WINDOW_LIMIT
+        return tuple(sorted({*found, *(period for period in before if period > reach)}))
+
+
+def _over(old: AnySchedule, new: AnySchedule, now: datetime, settled_until: datetime) -> Iterator[datetime]:
+    early, late = old.reach()[0], new.reach()[1]
+    if early == late == timedelta(0):
+        return
+    until = max(now, settled_until)
+    number = 0
+    # From the minute that is open on: a schedule that is registered now may still owe it (the boot rule).
+    period = old.nominals.next_after(floor_minute(now) - late - MICROSECOND)
+    while period is not None and period <= until + early and number < HANDLED_LIMIT:
+        due = old.due_at(period)
+        if due is not None and due <= until:
+            number += 1
+            yield period
+        period = old.nominals.next_after(period)

@@ -1,0 +1,469 @@
+"""What follows for a task, as a value: given its state, its due times and the time. Nothing else decides.
+
+A `Step` says what is settled without a start (events), which start is wanted, and when to look again. It is computed from a
+state and changes nothing. The engine makes its events durable and installs it then; one that cannot be written is dropped as a
+value, and since nothing had changed nothing needs taking back. `plan` computes the same steps and shows them.
+
+What is not a step's business: slots, the queue for them, and run ids. A wanted start is handed to admission, which may let it
+wait; `started` gives the records of one that is admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+from cronpoll.core import events as e
+from cronpoll.core import reasons
+from cronpoll.core.calendar import DueTimes
+from cronpoll.core.cron import Passed
+from cronpoll.core.machine import obliges, opening, same_schedule
+from cronpoll.core.model import MICROSECOND, MINUTE, TaskConfig, TaskState, Trigger
+from cronpoll.core.owed import clock_was_wrong, own_run, quarantine_delay, retry_instant, too_late, wanted
+
+Events = tuple[e.Event, ...]
+
+
+class Now(NamedTuple):
+    """The time on both clocks, and since when this instance runs: what was due before that, nobody could have started."""
+
+    wall: datetime
+    elapsed: float
+    running_since: datetime
+
+
+class Timers(NamedTuple):
+    """The delays of a task on the elapsed clock. Replaced as a whole."""
+
+    retry_due: float | None = None
+    quarantine_end: float | None = None
+
+
+class Gone(NamedTuple):
+    """Due instants that are settled along with a start: missed, or skipped because a later period has overtaken them."""
+
+    passed: Passed
+    kind: Literal["missed", "skipped"]
+    reason: str
+
+
+class Start(NamedTuple):
+    """A start that is wanted. `period`: of a task with windows."""
+
+    trigger: Trigger
+    due_at: datetime
+    period: datetime | None = None
+    gone: tuple[Gone, ...] = ()
+
+
+class Step(NamedTuple):
+    """What follows for one task. Comparable: the same step again is no news.
+
+    events       what is settled without a start
+    start        the start that is wanted now
+    replace      the runs in progress have to end first, as replaced
+    timers       in force once the events are durable
+    look_at      look again at this elapsed time; instants of the schedule to come are the agenda's business
+    look_again   something else may be owed beside what the events settle: look again once they are durable
+    """
+
+    events: Events = ()
+    start: Start | None = None
+    replace: bool = False
+    timers: Timers = Timers()
+    look_at: float | None = None
+    look_again: bool = False
+
+
+class Refusal(NamedTuple):
+    """Why an order by hand is not carried out."""
+
+    reason: str
+
+
+NO_TIMERS: Final = Timers()
+NOTHING: Final = Step()
+
+
+# -- what is owed now --------------------------------------------------------------------------------------------------
+
+
+def next_step(task: TaskState, timers: Timers, due: DueTimes, now: Now, waiting_since: datetime | None = None) -> Step:
+    """What follows now. `waiting_since`: it has been waiting for a slot since then, and none was offered yet."""
+    options = task.config.options
+    if not task.registered or task.suspended or options.suspend:
+        return NOTHING if timers is NO_TIMERS else Step(timers=timers)
+    lost = () if options.spread is None else _unschedulable(task, due, now.wall)
+    if timers.quarantine_end is not None and now.elapsed < timers.quarantine_end:
+        return Step(lost, timers=timers, look_at=timers.quarantine_end)
+    latest = due.latest_in(task.settled_until, now.wall, task.handled)
+    if latest is not None:
+        if not (task.runs and options.concurrency == "queue"):
+            settled, start = by_schedule(task, due, latest, now, waiting_since)
+            if settled:
+                return Step((*lost, *settled), timers=timers, look_again=True)
+            if start is not None and not task.runs:
+                return Step(lost, start, timers=timers)
+            if start is not None and options.concurrency != "forbid":
+                replace = options.concurrency == "replace"
+                return Step(lost, None if replace else start, replace, timers)
+    elif not task.runs:
+        step = _another(task, timers, now)
+        return Step((*lost, *step.events), *step[1:]) if lost else step
+    return Step(lost, timers=timers) if lost or timers is not NO_TIMERS else NOTHING
+
+
+def by_schedule(
+    task: TaskState, due: DueTimes, latest: datetime, now: Now, waiting_since: datetime | None
+) -> tuple[Events, Start | None]:
+    """What the schedule owes, given its latest due instant: events that settle some of it first, or a start, or neither.
+
+    Whether the task runs matters under "forbid" only: then what fell into its run is skipped.
+    """
+    config, wall = task.config, now.wall
+    if config.options.concurrency == "forbid":
+        skipped = _skipped_in_run(task, due, now, waiting_since)
+        if skipped:
+            return skipped, None
+    due_at = wanted(task, due, latest, wall, waiting_since)
+    if due_at is None or too_late(config, due_at, wall):
+        passed = due.passed(task.settled_until, latest, task.handled)
+        assert passed is not None
+        return (_missed(task, passed, now, late=too_late(config, latest, wall)),), None
+    at_boot = task.registered_at - MINUTE < due_at <= task.registered_at
+    period = _period_to_start(task, due, due_at)
+    gone = _gone(task, due, due_at, period, latest, now)
+    return (), Start("boot" if at_boot else "due", due_at, period if due.windowed else None, gone)
+
+
+def _period_to_start(task: TaskState, due: DueTimes, due_at: datetime) -> datetime:
+    """Of several periods that choose this second, the latest that is not handled."""
+    if not due.windowed:
+        return due_at
+    return [period for period in due.periods_at(due_at) if period not in task.handled][-1]
+
+
+def _gone(
+    task: TaskState, due: DueTimes, due_at: datetime, period: datetime, latest: datetime, now: Now
+) -> tuple[Gone, ...]:
+    """What a start settles besides its own period: what was due before it, and what came too late after it."""
+    earlier = due.passed(task.settled_until, due_at, task.handled, period)
+    later = due.passed(due_at, latest, task.handled) if latest > due_at else None
+    found = []
+    if earlier is not None:
+        cause = _cause(task, earlier, now)
+        if due.windowed:
+            found.append(Gone(earlier, "skipped", f"{reasons.OVERTAKEN}: {cause}"))
+        else:
+            found.append(Gone(earlier, "missed", cause))
+    if later is not None:
+        reason = reasons.not_made_up_for(_cause(task, later, now), task.config, too_late=False)
+        found.append(Gone(later, "missed", reason))
+    return tuple(found)
+
+
+def _cause(task: TaskState, passed: Passed, now: Now) -> str:
+    """What kept the scheduler from starting these when they were due, as far as it can be told."""
+    run = own_run(task, now.wall)
+    if run is not None and run[0] < passed.last and passed.first <= run[1]:
+        return reasons.STILL_RUNNING
+    return reasons.NOT_RUNNING if passed.first < now.running_since else reasons.LATE
+
+
+def _missed(task: TaskState, passed: Passed, now: Now, *, late: bool) -> e.TaskMissed:
+    reason = reasons.not_made_up_for(_cause(task, passed, now), task.config, too_late=late)
+    return e.TaskMissed(now.wall, task.task_name, passed.first, passed.last, passed.number, reason)
+
+
+def _skipped_in_run(task: TaskState, due: DueTimes, now: Now, waiting_since: datetime | None) -> Events:
+    """Under "forbid": what fell into the task's own run is skipped. What was due before the run began stays owed."""
+    run = own_run(task, now.wall)
+    if run is None or run[1] <= task.settled_until:
+        return ()
+    began, until = max(run[0], task.settled_until), run[1]
+    last = due.latest_in(began, until, task.handled)
+    passed = None if last is None else due.passed(began, last, task.handled)
+    if passed is None:
+        return ()
+    events: Events = ()
+    owed: Start | None = None
+    before = due.latest_in(task.settled_until, began, task.handled)
+    if before is not None:  # a run by hand began while this was owed
+        due_at = wanted(task, due, before, now.wall, waiting_since)
+        if due_at is None or due_at > before or too_late(task.config, due_at, now.wall):
+            missed = due.passed(task.settled_until, before, task.handled)
+            assert missed is not None
+            events = (_missed(task, missed, now, late=too_late(task.config, before, now.wall)),)
+        else:
+            period = _period_to_start(task, due, due_at)
+            owed = Start("owed", due_at, period if due.windowed else None)
+            events = tuple(gone_events(task, _gone(task, due, due_at, period, before, now), now.wall, None))
+    skipped = e.TaskSkipped(
+        now.wall,
+        task.task_name,
+        reasons.STILL_RUNNING,
+        passed.last,
+        passed.period,
+        passed.first if passed.number > 1 else None,
+        passed.number,
+        owed_at=None if owed is None else owed.due_at,
+        owed_period=None if owed is None else owed.period,
+    )
+    return (*events, skipped)
+
+
+def _another(task: TaskState, timers: Timers, now: Now) -> Step:
+    """Another attempt of a period, or what stayed owed beside the schedule; unless its deadline has passed."""
+    trigger: Trigger
+    if task.interrupted:
+        trigger, due_at, period = "interrupted", task.due_at, task.period
+    elif task.owed_at is not None:
+        trigger, due_at, period = "owed", task.owed_at, task.owed_period
+    elif timers.retry_due is None:
+        return NOTHING
+    elif now.elapsed < timers.retry_due:
+        return Step(timers=timers, look_at=timers.retry_due)
+    else:
+        trigger, due_at, period = "retry", task.due_at, task.period
+    if due_at is None:  # a journal from before it was recorded
+        return Step(start=Start(trigger, now.wall), timers=timers)
+    if too_late(task.config, due_at, now.wall):
+        dropped = e.TaskAttemptDropped(now.wall, task.task_name, trigger, due_at, reasons.TOO_LATE)
+        after = timers._replace(retry_due=None) if trigger == "retry" else timers
+        return Step((dropped,), timers=after, look_again=True)
+    return Step(start=Start(trigger, due_at, period), timers=timers)
+
+
+def _unschedulable(task: TaskState, due: DueTimes, now: datetime) -> Events:
+    """Periods without a chosen time are recorded when their window has closed."""
+    lost = due.unschedulable(task.unschedulable_until or task.registered_at, now)
+    if not lost:
+        return ()
+    closed = max(choice.window_end for choice in lost)
+    first, last = lost[0], lost[-1]
+    return (e.TaskUnschedulable(now, task.task_name, first.period, last.period, len(lost), closed, last.reason or ""),)
+
+
+# -- a start, and its end ----------------------------------------------------------------------------------------------
+
+
+def started(task: TaskState, start: Start, run_id: str, now: datetime, waited_since: datetime | None = None) -> Events:
+    """The records of a start that is admitted."""
+    name, trigger = task.task_name, start.trigger
+    is_retry = trigger == "retry"
+    run = e.TaskRunStarted(now, name, start.due_at, now, run_id, trigger, is_retry, start.period, waited_since)
+    if not start.gone and task.retry_at is None:
+        return (run,)
+    events: list[e.Event] = list(gone_events(task, start.gone, now, run_id))
+    if is_retry:
+        events.append(e.TaskRetryStarted(now, name, task.attempt))
+    elif trigger != "manual" and task.retry_at is not None:
+        events.append(e.TaskRetryPreempted(now, name, reasons.RETRY_OVERTAKEN.format(trigger)))
+    return (*events, run)
+
+
+def gone_events(task: TaskState, gone: tuple[Gone, ...], now: datetime, run_id: str | None) -> Iterator[e.Event]:
+    """The records of what a start settles besides its own period."""
+    name = task.task_name
+    for (first, last, count, period), kind, reason in gone:
+        if kind == "missed":
+            yield e.TaskMissed(now, name, first, last, count, reason, run_id)
+        else:
+            yield e.TaskSkipped(now, name, reason, last, period, first if count > 1 else None, count, run_id)
+
+
+class End(NamedTuple):
+    """How a run has ended. `cut`: it was ended from outside. `given_up`: a stop went on without it."""
+
+    at: datetime
+    elapsed: float
+    duration_ms: float
+    cut: Literal["timeout", "replaced", "stop"] | None = None
+    error: str | None = None
+    error_type: str = ""
+    output: tuple[str, ...] = ()
+    given_up: bool = False
+
+
+def ended(task: TaskState, run_id: str, started_at: datetime, timers: Timers, end: End) -> Step:
+    """What follows from the end of a run: its record, and when it is tried again.
+
+    A run that a stop gives up keeps the end that it was already coming to; only one that nobody had ended is interrupted.
+    """
+    name = task.task_name
+    run = next((run for run in task.runs if run.run_id == run_id), None)
+    obliged = run is not None and obliges(task, run)
+    if end.cut == "replaced":
+        return Step((e.TaskRunReplaced(end.at, name, end.duration_ms, run_id),), timers=timers)
+    if end.cut == "stop" or (end.given_up and end.cut is None):
+        restart = obliged and task.config.options.interrupted == "restart"
+        interrupted = e.TaskRunInterrupted(end.at, name, run_id, reasons.STOPPED, restart, end.at)
+        return Step((interrupted,), timers=timers)
+    if end.error is None:
+        return Step((e.TaskRunCompleted(end.at, name, end.duration_ms, run_id, True),), timers=timers)
+    retry_at = retry_instant(task.config, task.attempt, started_at, end.at) if obliged else None
+    failed = e.TaskRunFailed(
+        end.at, name, end.duration_ms, run_id, False, end.error, end.error_type, retry_at, end.output
+    )
+    if retry_at is not None:
+        timers = timers._replace(retry_due=end.elapsed + (retry_at - end.at).total_seconds())
+    return Step((failed,), timers=timers)
+
+
+# -- orders by hand ----------------------------------------------------------------------------------------------------
+
+
+def ordered(
+    task: TaskState, timers: Timers, due: DueTimes, now: Now, verb: Literal["start", "suspend", "resume"]
+) -> Step | Refusal:
+    """What follows from an order by hand."""
+    name = task.task_name
+    if verb == "start":
+        if task.runs:
+            return Refusal("it is running already")
+        return Step(start=Start("manual", now.wall), timers=timers)
+    if (verb == "suspend") == task.suspended:
+        return Step(timers=timers)
+    if verb == "suspend":
+        return Step((e.TaskSuspended(now.wall, name, "command"),), timers=timers)
+    event = resumed(task, due, now.wall, "command", task.config)
+    return Step((event,), timers=timers._replace(retry_due=None) if event.lifted else timers, look_again=True)
+
+
+def resumed(
+    task: TaskState, due: DueTimes, now: datetime, by: Literal["command", "file"], config: TaskConfig
+) -> e.TaskResumed:
+    """The record of a suspension that ends, with what was due meanwhile: all of it is settled without a start.
+
+    But for the latest, if it is inside its deadline still. `config`: what the file makes of the task at the same time; of
+    another schedule nothing is left open, and the deadline is that of now.
+    """
+    name, since = task.task_name, task.settled_until
+    if config.options.suspend if by == "command" else task.suspended:
+        return e.TaskResumed(now, name, by, lifted=False)
+    last = due.latest_in(since, now, task.handled)
+    open_at = None
+    within = last is not None and config.options.deadline_ms is not None and not too_late(config, last, now)
+    if last is not None and within and same_schedule(task.config, config):
+        open_at = last
+        last = due.latest_in(since, last - MICROSECOND, task.handled)
+    passed = None if last is None else due.passed(since, last, task.handled)
+    settled_until = now if open_at is None else open_at - MICROSECOND
+    if passed is None:
+        return e.TaskResumed(now, name, by, open_at=open_at, lifted=True, settled_until=settled_until)
+    first, last, count, _ = passed
+    return e.TaskResumed(now, name, by, first, last, count, open_at, True, settled_until)
+
+
+# -- clocks, deaths, registrations -------------------------------------------------------------------------------------
+
+
+def after_clock_step(task: TaskState, now: datetime) -> Events:
+    """After the clock was set: a task that was settled far ahead of the present time begins anew from here."""
+    return (e.TaskBaseReset(now, task.task_name, task.settled_until),) if clock_was_wrong(task, now) else ()
+
+
+def died(task: TaskState, config: TaskConfig, now: datetime, identifier: str) -> Events:
+    """What a restart finds of runs that died with their process. `config`: by which policy they are started again."""
+    running = [run for run in task.runs if not run.detached]
+    if not running and not task.interrupted:
+        return ()
+    newest = any(run.run_id == task.newest_run for run in running)
+    restart = task.interrupted or (newest and config.options.interrupted == "restart")
+    deaths = task.deaths + bool(running)
+    orphaned = e.TaskOrphaned(now, task.task_name, task.last_attempt_at, identifier, "interrupted", restart, deaths)
+    delay = quarantine_delay(config, deaths) if running else None
+    if delay is None:
+        return (orphaned,)
+    return orphaned, e.TaskQuarantined(now, task.task_name, deaths, now + delay)
+
+
+def abandoned_runs(task: TaskState, now: datetime, *, registered: bool) -> Iterator[e.Event]:
+    """Runs of a dead instance whose name is not a task any more, or is one again under a registration of its own."""
+    for run in task.runs:
+        if run.detached or not task.registered or not registered:
+            yield e.TaskRunInterrupted(now, task.task_name, run.run_id, reasons.DIED_UNREGISTERED, restart=False)
+
+
+def added(
+    name: str, config: TaskConfig, earlier: TaskState | None, handled: tuple[datetime, ...], now: datetime
+) -> Events:
+    """A name comes, or comes back: it is new, and nothing before is owed."""
+    settled_until = opening(config, now)
+    if earlier is not None:
+        settled_until = max(settled_until, earlier.settled_until)
+    events: Events = (
+        e.TaskAdded(
+            now,
+            name,
+            config.cron_expression,
+            config.retry_delay_ms,
+            config.zone,
+            config.options,
+            handled,
+            settled_until,
+        ),
+    )
+    if earlier is not None:
+        events += after_clock_step(earlier, now)
+    return (*events, e.TaskSuspended(now, name, "file")) if config.options.suspend else events
+
+
+def still_owed(task: TaskState, due: DueTimes, now: Now, waiting_since: datetime | None) -> tuple[Events, Start | None]:
+    """What a schedule that is about to be replaced still owes, and what it settles without a start.
+
+    The events settle everything but the start; the start stays owed as a recorded flag.
+    """
+    latest = due.latest_in(task.settled_until, now.wall, task.handled)
+    if latest is None:
+        return (), None
+    events, start = by_schedule(task, due, latest, now, waiting_since)
+    if start is not None:
+        return tuple(gone_events(task, start.gone, now.wall, None)), start
+    return events, None
+
+
+def edited(
+    task: TaskState,
+    config: TaskConfig,
+    owed: tuple[datetime | None, datetime | None],
+    handled: tuple[datetime, ...],
+    now: datetime,
+) -> e.TaskOverridden:
+    """A changed config comes into force. `owed`: the instant and the period that the old schedule still owes, if any."""
+    old = task.config
+    changed = not same_schedule(old, config)
+    settled_until = None
+    if changed:
+        settled_until = opening(config, now)
+        settled_until = settled_until if task.latest_start is None else max(settled_until, task.latest_start)
+    owed_at, owed_period = owed
+    return e.TaskOverridden(
+        now,
+        task.task_name,
+        change_type(old, config),
+        old,
+        config,
+        owed_at,
+        handled,
+        schedule_changed=changed,
+        settled_until=settled_until,
+        reset=config.options.on_change == "reset" and (changed or old.retry_delay_ms != config.retry_delay_ms),
+        abandoned=config.options.interrupted == "abandon",
+        owed_period=owed_period,
+    )
+
+
+def change_type(old: TaskConfig, new: TaskConfig) -> str:
+    """The options that differ, by the names a user writes, joined with commas."""
+    changed = []
+    if old.cron_expression != new.cron_expression:
+        changed.append("cron")
+    if old.retry_delay_ms != new.retry_delay_ms:
+        changed.append("retry_delay")
+    if old.zone != new.zone:
+        changed.append("zone")
+    before, after = old.options, new.options
+    changed += [field for field in after.__struct_fields__ if getattr(before, field) != getattr(after, field)]
+    return ",".join(changed)
