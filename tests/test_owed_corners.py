@@ -268,7 +268,7 @@ async def test_who_had_a_slot_keeps_its_place_when_its_start_cannot_be_written(c
     if catch_up == "once":
         assert (started, missed) == (["long due 12:00", "t due 12:01", "u due 12:02"], [])
     else:
-        assert (started, missed) == (["long due 12:00"], ["t", "u"])
+        assert (started, sorted(missed)) == (["long due 12:00"], ["t", "u"])
 
 
 @simulated

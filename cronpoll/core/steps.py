@@ -104,7 +104,7 @@ def next_step(task: TaskState, timers: Timers, due: DueTimes, now: Now, waiting_
             if settled:
                 return Step((*lost, *settled), timers=timers, look_again=True)
             if start is not None and not task.runs:
-                return Step(lost, start, timers=timers)
+                return Step(lost, start, False, timers)
             if start is not None and options.concurrency != "forbid":
                 replace = options.concurrency == "replace"
                 return Step(lost, None if replace else start, replace, timers)
@@ -126,21 +126,19 @@ def by_schedule(
         skipped = _skipped_in_run(task, due, now, waiting_since)
         if skipped:
             return skipped, None
-    due_at = wanted(task, due, latest, wall, waiting_since)
-    if due_at is None or too_late(config, due_at, wall):
+    due_at = latest if config.options.catch_up == "once" else wanted(task, due, latest, wall, waiting_since)
+    if due_at is None or (config.options.deadline_ms is not None and too_late(config, due_at, wall)):
         passed = due.passed(task.settled_until, latest, task.handled)
         assert passed is not None
         return (_missed(task, passed, now, late=too_late(config, latest, wall)),), None
-    at_boot = task.registered_at - MINUTE < due_at <= task.registered_at
-    period = _period_to_start(task, due, due_at)
-    gone = _gone(task, due, due_at, period, latest, now)
-    return (), Start("boot" if at_boot else "due", due_at, period if due.windowed else None, gone)
+    at_boot = due_at <= task.registered_at < due_at + MINUTE
+    period = _period_to_start(task, due, due_at) if due.windowed else None
+    gone = _gone(task, due, due_at, period or due_at, latest, now)
+    return (), Start("boot" if at_boot else "due", due_at, period, gone)
 
 
 def _period_to_start(task: TaskState, due: DueTimes, due_at: datetime) -> datetime:
     """Of several periods that choose this second, the latest that is not handled."""
-    if not due.windowed:
-        return due_at
     return [period for period in due.periods_at(due_at) if period not in task.handled][-1]
 
 
@@ -149,7 +147,9 @@ def _gone(
 ) -> tuple[Gone, ...]:
     """What a start settles besides its own period: what was due before it, and what came too late after it."""
     earlier = due.passed(task.settled_until, due_at, task.handled, period)
-    later = due.passed(due_at, latest, task.handled) if latest > due_at else None
+    later = due.passed(due_at, latest, task.handled) if latest is not due_at else None
+    if earlier is None and later is None:
+        return ()
     found = []
     if earlier is not None:
         cause = _cause(task, earlier, now)
@@ -196,9 +196,9 @@ def _skipped_in_run(task: TaskState, due: DueTimes, now: Now, waiting_since: dat
             assert missed is not None
             events = (_missed(task, missed, now, late=too_late(task.config, before, now.wall)),)
         else:
-            period = _period_to_start(task, due, due_at)
-            owed = Start("owed", due_at, period if due.windowed else None)
-            events = tuple(gone_events(task, _gone(task, due, due_at, period, before, now), now.wall, None))
+            owed = Start("owed", due_at, _period_to_start(task, due, due_at) if due.windowed else None)
+            gone = _gone(task, due, due_at, owed.period or due_at, before, now)
+            events = tuple(gone_events(task, gone, now.wall, None))
     skipped = e.TaskSkipped(
         now.wall,
         task.task_name,
@@ -292,16 +292,16 @@ def ended(task: TaskState, run_id: str, started_at: datetime, timers: Timers, en
     A run that a stop gives up keeps the end that it was already coming to; only one that nobody had ended is interrupted.
     """
     name = task.task_name
+    if end.error is None and end.cut is None and not end.given_up:
+        return Step((e.TaskRunCompleted(end.at, name, end.duration_ms, run_id, True),), None, False, timers)
     run = next((run for run in task.runs if run.run_id == run_id), None)
     obliged = run is not None and obliges(task, run)
     if end.cut == "replaced":
         return Step((e.TaskRunReplaced(end.at, name, end.duration_ms, run_id),), timers=timers)
-    if end.cut == "stop" or (end.given_up and end.cut is None):
+    if end.cut == "stop" or end.error is None:  # cut off by the stop, or given up by it
         restart = obliged and task.config.options.interrupted == "restart"
         interrupted = e.TaskRunInterrupted(end.at, name, run_id, reasons.STOPPED, restart, end.at)
         return Step((interrupted,), timers=timers)
-    if end.error is None:
-        return Step((e.TaskRunCompleted(end.at, name, end.duration_ms, run_id, True),), timers=timers)
     retry_at = retry_instant(task.config, task.attempt, started_at, end.at) if obliged else None
     failed = e.TaskRunFailed(
         end.at, name, end.duration_ms, run_id, False, end.error, end.error_type, retry_at, end.output

@@ -24,6 +24,10 @@ class Admission:
         self._slots = slots
         self._waiting: dict[str, Wait] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
     def free(self, running: int) -> int:
         """How many runs may begin."""
         return UNBOUNDED if self._slots is None else self._slots - running

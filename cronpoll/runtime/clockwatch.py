@@ -17,6 +17,9 @@ class Noticed(NamedTuple):
     step: float | None = None
 
 
+NOTHING: Final = Noticed()
+
+
 class ClockWatch:
     """`wall` and `elapsed` are one moment on both clocks. What passes from there on is a pause, not a step of one of them."""
 
@@ -37,6 +40,8 @@ class ClockWatch:
         set_back = wall < self._last_wall
         self._last_wall, self._last_look = wall, elapsed
         step = self.drift(wall, elapsed)
+        if not set_back and late <= STEP_SECONDS and abs(step) <= STEP_SECONDS:
+            return NOTHING
         if abs(step) > STEP_SECONDS:
             self._reference = wall, elapsed
         return Noticed(set_back, late if late > STEP_SECONDS else None, step if abs(step) > STEP_SECONDS else None)

@@ -128,6 +128,7 @@ class Engine:
         self._waker = Waker()
 
         self._runs: dict[str, Run] = {}
+        self._timed: set[str] = set()  # those of them that may take only so long
         self._look: dict[str, None] = {}
         self._ended: list[Run] = []
         self._changes: list[Change] = []
@@ -289,7 +290,7 @@ class Engine:
             self._ledger.record(note)
         ended, self._ended = self._ended, []
         behind: list[Run] = []
-        if self._clocks.stepped(now, elapsed):
+        if ended and self._clocks.stepped(now, elapsed):
             # In the order of time: a run that ended before the clock was set counts its retry from an instant before that.
             behind = [run for run in ended if self._clocks.stepped(run.ended_at or now, run.ended_elapsed)]
             ended = [run for run in ended if run not in behind]
@@ -311,9 +312,12 @@ class Engine:
             self._cut_off(elapsed)
         executed = evaluated = 0
         if self._ledger.may_write(elapsed):
-            batch = self._decide(Now(now, elapsed, self._began))
-            evaluated = len(batch.names)
-            executed = await self._carry_out(batch)
+            if self._look or self._orders or self._admission:
+                batch = self._decide(Now(now, elapsed, self._began))
+                evaluated = len(batch.names)
+                executed = await self._carry_out(batch)
+            else:
+                await self._write_backlog()
         else:
             self._orders.refuse_all("state cannot be written at the moment")
         if polled is not None:
@@ -385,6 +389,7 @@ class Engine:
     def _record_end(self, run: Run) -> None:
         error, at, elapsed = run.error, run.ended_at, run.ended_elapsed
         run.task = run.error = None
+        self._timed.discard(run.run_id)
         if self._runs.pop(run.run_id, None) is None or at is None:
             return  # given up at a stop: how it ended is in the journal already
         self._install_end(run, _end_of(run, error, at, elapsed), error)
@@ -408,7 +413,7 @@ class Engine:
         return [] if task is None else [self._runs[run.run_id] for run in task.runs if run.run_id in self._runs]
 
     def _cut_overdue(self, elapsed: float) -> None:
-        for name in self._look:
+        for name in self._look if self._timed else ():
             for run in self._runs_of(name):
                 # The very sum that the agenda was given: by a rounded difference it could be a hair too early, and nobody would look again.
                 if run.timeout is not None and elapsed >= run.started_elapsed + run.timeout:
@@ -542,10 +547,9 @@ class Engine:
     def _admit(self, entry: Entry, start: Start, batch: Batch, now: Now, waited_since: datetime | None) -> Run:
         state = entry.state
         run_id = f"{self._instance}-{next(self._run_numbers)}"
-        run = Run(
-            state.task_name, run_id, entry.callback, entry.is_async, now.wall, now.elapsed, self._tell, entry.timeout
-        )
-        run.manual = start.trigger == "manual"
+        manual = start.trigger == "manual"
+        callback, is_async, timeout = entry.callback, entry.is_async, entry.timeout
+        run = Run(state.task_name, run_id, callback, is_async, now.wall, now.elapsed, self._tell, timeout, manual)
         batch.events += steps.started(state, start, run_id, now.wall, waited_since)
         batch.runs.append(run)
         return run
@@ -576,6 +580,12 @@ class Engine:
             if answer == "resumed" and entry.state.config.options.suspend:
                 answer = "still suspended by the file"
             batch.answers.append((order, answer))
+
+    async def _write_backlog(self) -> None:
+        try:
+            await self._ledger.commit(())
+        except StoreWriteError:
+            pass  # the ledger has said so, and tries again
 
     async def _carry_out(self, batch: Batch) -> int:
         """Make a batch durable, then install it. Returns how many runs were started."""
@@ -622,6 +632,7 @@ class Engine:
             self._runs[run.run_id] = run
             run.task = create_task(perform(run, self._threads, self._report))
             if run.timeout is not None:
+                self._timed.add(run.run_id)
                 self._agenda.delay(run.task_name, run.started_elapsed + run.timeout)
 
     # -- polls -----------------------------------------------------------------------------------------------------------
