@@ -38,6 +38,9 @@ _DEFAULTS: Final = (
     ('repeated_hour = "first"', "nor repeat a fixed time when the clock is put back"),
 )
 
+_Begin = Callable[[str], Callable[[int], None]]
+"""Begins a stretch of work and gives the function that counts its lines."""
+
 
 @click.command("import", epilog="Example: cronpoll import /etc/crontab --output tasks.toml")
 @click.argument("crontab", metavar="CRONTAB")
@@ -72,11 +75,7 @@ def import_(crontab: str, output: str | None, force: bool, system: bool | None, 
         if kron:
             translation = krontab.translate(content, begin("Translating"))
         else:
-            if system is None:
-                system = guess_system(place, content)
-            owner = None if system else guess_owner(place)
-            translation = translate(content, system=system, owner=owner, advance=begin("Translating"))
-            home = None if system or owner is not None else _home()
+            translation, home = _of_crontab(content, place, system, begin)
         written = registry_text(file, translation, home, begin("Writing")).encode()
     if output is not None:
         _write(output, written, force)
@@ -87,10 +86,23 @@ def import_(crontab: str, output: str | None, force: bool, system: bool | None, 
     for line in _complaints(file, translation):
         click.echo(line, err=True)
     if not as_json and output is not None:
-        number, lost = len(translation.jobs), len(translation.untranslated)
-        more = f"; {lost} {'line was' if lost == 1 else 'lines were'} not translated" if lost else ""
-        click.echo(f"{visible(output)}: {number} {'task' if number == 1 else 'tasks'} written{more}", err=True)
+        click.echo(f"{visible(output)}: {_written(translation)}", err=True)
     sys.exit(NO if translation.untranslated else 0)
+
+
+def _of_crontab(content: bytes, place: str, system: bool | None, begin: _Begin) -> tuple[Translation, str | None]:
+    """The translation, and the home directory that commands began in, if it is not said in the crontab."""
+    if system is None:
+        system = guess_system(place, content)
+    owner = None if system else guess_owner(place)
+    translation = translate(content, system=system, owner=owner, advance=begin("Translating"))
+    return translation, None if system or owner is not None else _home()
+
+
+def _written(translation: AnyTranslation) -> str:
+    number, lost = len(translation.jobs), len(translation.untranslated)
+    more = f"; {lost} {'line was' if lost == 1 else 'lines were'} not translated" if lost else ""
+    return f"{number} {'task' if number == 1 else 'tasks'} written{more}"
 
 
 def _read(crontab: str) -> tuple[str, bytes]:
@@ -174,7 +186,7 @@ def _report(file: str, translation: AnyTranslation, toml: str | None) -> dict[st
 
 
 @contextmanager
-def _progress(lines: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
+def _progress(lines: int) -> Iterator[_Begin]:
     """What begins a stretch of work and gives the function that counts its lines; shown only if somebody is watching."""
     if lines < LARGE or not sys.stderr.isatty():
         yield lambda _: lambda _: None

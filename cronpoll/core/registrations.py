@@ -32,6 +32,7 @@ from cronpoll.core.errors import (
 from cronpoll.core.model import (
     DEFAULT_OPTIONS,
     DELAY_LIMIT,
+    MICROSECOND,
     NAME_LIMIT,
     CatchUp,
     Concurrency,
@@ -172,54 +173,50 @@ def _encodable(text: str) -> bool:
 
 
 def _check_options(given: Registration) -> None:
-    def bad(field: str, value: Any, reason: str) -> InvalidRegistrationError:
-        return InvalidRegistrationError(field, value, reason, given.name)
-
     for field, choices in CHOICES.items():
         value = getattr(given, field)
         if not isinstance(value, str) or value not in choices:
-            raise bad(field, value, f"expected one of {', '.join(map(repr, choices))}")
-    if given.timezone is not None:
-        reason = zone_problem(given.timezone)
-        if reason is not None:
-            raise bad("timezone", given.timezone, reason)
-    for field in ("timeout", "max_retry_delay"):
+            raise _bad(given, field, value, f"expected one of {', '.join(map(repr, choices))}")
+    for field, problem in (("timezone", zone_problem), ("spread", spread_problem)):
         value = getattr(given, field)
-        if value is not None and not (isinstance(value, timedelta) and _NOTHING < value <= DELAY_LIMIT):
-            raise bad(field, str(value), f"expected a duration above zero and up to {DELAY_LIMIT.days} days")
-    backoff = given.retry_backoff
-    if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not 1 <= backoff <= 1_000:
-        raise bad("retry_backoff", backoff, "expected a number from 1 to 1000")
-    attempts = given.max_attempts
-    if attempts is not None and (
-        isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= ATTEMPTS_LIMIT
-    ):
-        raise bad("max_attempts", attempts, f"expected a whole number from 1 to {ATTEMPTS_LIMIT}")
-    if given.deadline is not None and not (
-        isinstance(given.deadline, timedelta) and _NOTHING <= given.deadline <= DELAY_LIMIT
-    ):
-        raise bad("deadline", str(given.deadline), f"expected a duration from zero up to {DELAY_LIMIT.days} days")
-    if given.spread is not None:
-        reason = spread_problem(given.spread)
-        if reason is not None:
-            raise bad("spread", "", reason)
+        if value is not None and (reason := problem(value)) is not None:
+            raise _bad(given, field, value if field == "timezone" else "", reason)
+    for field, shortest in (("timeout", MICROSECOND), ("max_retry_delay", MICROSECOND), ("deadline", _NOTHING)):
+        value = getattr(given, field)
+        if value is not None and not (isinstance(value, timedelta) and shortest <= value <= DELAY_LIMIT):
+            span = "from zero up" if shortest == _NOTHING else "above zero and up"
+            raise _bad(given, field, str(value), f"expected a duration {span} to {DELAY_LIMIT.days} days")
+    _check_numbers(given)
     if not isinstance(given.suspend, bool):
-        raise bad("suspend", given.suspend, "expected True or False")
-    if (
-        not isinstance(given.fingerprint, str)
-        or len(given.fingerprint) > NAME_LIMIT
-        or not _encodable(given.fingerprint)
-    ):
-        raise bad("fingerprint", "", f"expected valid Unicode text of at most {NAME_LIMIT} characters")
-    text = given.description
-    if not isinstance(text, str) or len(text) > DESCRIPTION_LIMIT or not _encodable(text):
-        raise bad("description", "", f"expected valid Unicode text of at most {DESCRIPTION_LIMIT} characters")
+        raise _bad(given, "suspend", given.suspend, "expected True or False")
+    for field, longest in (("fingerprint", NAME_LIMIT), ("description", DESCRIPTION_LIMIT)):
+        text = getattr(given, field)
+        if not isinstance(text, str) or len(text) > longest or not _encodable(text):
+            raise _bad(given, field, "", f"expected valid Unicode text of at most {longest} characters")
+    _check_can_be_ended(given)
+
+
+def _check_can_be_ended(given: Registration) -> None:
+    """A function in a thread cannot be ended from outside; promising to do so would be a lie."""
     if not is_async(given.callback):
-        # A function in a thread cannot be ended from outside; promising to do so would be a lie.
+        reason = "a plain function runs in a thread and cannot be ended; use async"
         if given.timeout is not None:
-            raise bad("timeout", str(given.timeout), "a plain function runs in a thread and cannot be ended; use async")
+            raise _bad(given, "timeout", str(given.timeout), reason)
         if given.concurrency == "replace":
-            raise bad("concurrency", "replace", "a plain function runs in a thread and cannot be ended; use async")
+            raise _bad(given, "concurrency", "replace", reason)
+
+
+def _check_numbers(given: Registration) -> None:
+    backoff, attempts = given.retry_backoff, given.max_attempts
+    if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not 1 <= backoff <= 1_000:
+        raise _bad(given, "retry_backoff", backoff, "expected a number from 1 to 1000")
+    whole = isinstance(attempts, int) and not isinstance(attempts, bool)
+    if attempts is not None and not (whole and 1 <= attempts <= ATTEMPTS_LIMIT):
+        raise _bad(given, "max_attempts", attempts, f"expected a whole number from 1 to {ATTEMPTS_LIMIT}")
+
+
+def _bad(given: Registration, field: str, value: Any, reason: str) -> InvalidRegistrationError:
+    return InvalidRegistrationError(field, value, reason, given.name)
 
 
 def is_async(callback: Any) -> bool:

@@ -98,20 +98,29 @@ def next_step(task: TaskState, timers: Timers, due: DueTimes, now: Now, waiting_
     if timers.quarantine_end is not None and now.elapsed < timers.quarantine_end:
         return Step(lost, timers=timers, look_at=timers.quarantine_end)
     latest = due.latest_in(task.settled_until, now.wall, task.handled)
-    if latest is not None:
-        if not (task.runs and options.concurrency == "queue"):
-            settled, start = by_schedule(task, due, latest, now, waiting_since)
-            if settled:
-                return Step((*lost, *settled), timers=timers, look_again=True)
-            if start is not None and not task.runs:
-                return Step(lost, start, False, timers)
-            if start is not None and options.concurrency != "forbid":
-                replace = options.concurrency == "replace"
-                return Step(lost, None if replace else start, replace, timers)
-    elif not task.runs:
-        step = _another(task, timers, now)
-        return Step((*lost, *step.events), *step[1:]) if lost else step
-    return Step(lost, timers=timers) if lost or timers is not NO_TIMERS else NOTHING
+    if latest is None:
+        step = NOTHING if task.runs else _another(task, timers, now)
+    elif task.runs and options.concurrency == "queue":
+        step = NOTHING
+    else:
+        step = _due(task, timers, due, latest, now, waiting_since)
+    if step is NOTHING and timers is not NO_TIMERS:
+        step = Step(timers=timers)
+    return step._replace(events=(*lost, *step.events)) if lost else step
+
+
+def _due(
+    task: TaskState, timers: Timers, due: DueTimes, latest: datetime, now: Now, waiting_since: datetime | None
+) -> Step:
+    """What follows from something that is due."""
+    settled, start = by_schedule(task, due, latest, now, waiting_since)
+    if settled:
+        return Step(settled, timers=timers, look_again=True)
+    if start is None:
+        return NOTHING
+    if not task.runs or task.config.options.concurrency == "allow":
+        return Step((), start, False, timers)
+    return Step(replace=True, timers=timers) if task.config.options.concurrency == "replace" else NOTHING
 
 
 def by_schedule(
