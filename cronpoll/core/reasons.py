@@ -17,6 +17,7 @@ OVERTAKEN: Final = "overtaken by a later period"
 TOO_LATE: Final = "its deadline has passed"
 STOPPED: Final = "the scheduler was stopped before it ended"
 DIED_UNREGISTERED: Final = "the process died; the task was unregistered"
+OWED_OVERTAKEN: Final = "it was still owed from before, and a later start stands for it"
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
 
 

@@ -207,7 +207,7 @@ def _skipped_in_run(task: TaskState, due: DueTimes, now: Now, waiting_since: dat
         else:
             owed = Start("owed", due_at, _period_to_start(task, due, due_at) if due.windowed else None)
             gone = _gone(task, due, due_at, owed.period or due_at, before, now)
-            events = tuple(gone_events(task, gone, now.wall, None))
+            events = tuple(gone_events(task, owed_before(task) + gone, now.wall, None))
     skipped = e.TaskSkipped(
         now.wall,
         task.task_name,
@@ -262,14 +262,25 @@ def started(task: TaskState, start: Start, run_id: str, now: datetime, waited_si
     name, trigger = task.task_name, start.trigger
     is_retry = trigger == "retry"
     run = e.TaskRunStarted(now, name, start.due_at, now, run_id, trigger, is_retry, start.period, waited_since)
-    if not start.gone and task.retry_at is None:
+    if not start.gone and task.retry_at is None and task.owed_at is None:
         return (run,)
-    events: list[e.Event] = list(gone_events(task, start.gone, now, run_id))
+    events: list[e.Event] = []
+    if trigger not in ("owed", "manual"):
+        events += gone_events(task, owed_before(task), now, run_id)
+    events += gone_events(task, start.gone, now, run_id)
     if is_retry:
         events.append(e.TaskRetryStarted(now, name, task.attempt))
     elif trigger != "manual" and task.retry_at is not None:
         events.append(e.TaskRetryPreempted(now, name, reasons.RETRY_OVERTAKEN.format(trigger)))
     return (*events, run)
+
+
+def owed_before(task: TaskState) -> tuple[Gone, ...]:
+    """What stayed owed beside the schedule, when something later takes its place."""
+    if task.owed_at is None:
+        return ()
+    passed = Passed(task.owed_at, task.owed_at, 1, task.owed_period)
+    return (Gone(passed, "missed" if task.owed_period is None else "skipped", reasons.OWED_OVERTAKEN),)
 
 
 def gone_events(task: TaskState, gone: tuple[Gone, ...], now: datetime, run_id: str | None) -> Iterator[e.Event]:
@@ -429,7 +440,7 @@ def still_owed(task: TaskState, due: DueTimes, now: Now, waiting_since: datetime
         return (), None
     events, start = by_schedule(task, due, latest, now, waiting_since)
     if start is not None:
-        return tuple(gone_events(task, start.gone, now.wall, None)), start
+        return tuple(gone_events(task, owed_before(task) + start.gone, now.wall, None)), start
     return events, None
 
 

@@ -212,26 +212,24 @@ class PeriodSchedule(NamedTuple):
         self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
     ) -> Passed | None:
         """The periods with a chosen time in (after, until]; `started` is the one among them that is not passed."""
+        without = {*handled} if started is None else {*handled, started}
         first: datetime | None = None
         last = (after, after)
         number = 0
         for due, period in self.in_order(after):
             if due > until:
                 break
-            if period == started or period in handled:
+            if period in without:
                 continue
             first, last = first or due, (due, period)
             number += 1
             if number == COUNT_LIMIT:
-                last = self._last_passed(due, until, handled, started) or last
+                last = self._last_passed(due, until, without) or last
                 break
         return None if first is None else Passed(first, last[0], number, last[1])
 
-    def _last_passed(
-        self, after: datetime, until: datetime, handled: Collection[datetime], started: datetime | None
-    ) -> tuple[datetime, datetime] | None:
+    def _last_passed(self, after: datetime, until: datetime, without: set[datetime]) -> tuple[datetime, datetime] | None:
         """Of many, the last one, without walking through all of them."""
-        without = {*handled} if started is None else {*handled, started}
         due = self.latest_in(after, until, without)
         return None if due is None else (due, [each for each in self.periods_at(due) if each not in without][-1])
 
