@@ -174,8 +174,9 @@ class Engine:
             raise
         if self._survivors is not None:
             self._survivors.begin(self.book)
-        self._occupied = LINGERING.names(self._place, self._free)
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
+        # Behind it, so that who is set free from a thread finds the loop; and before its first step, so that nothing starts.
+        self._occupied = LINGERING.names(self._place, self._free)
         return outcome
 
     async def change(self, registrations: Sequence[Registration]) -> Reconciled:
