@@ -228,7 +228,9 @@ class PeriodSchedule(NamedTuple):
                 break
         return None if first is None else Passed(first, last[0], number, last[1])
 
-    def _last_passed(self, after: datetime, until: datetime, without: set[datetime]) -> tuple[datetime, datetime] | None:
+    def _last_passed(
+        self, after: datetime, until: datetime, without: set[datetime]
+    ) -> tuple[datetime, datetime] | None:
         """Of many, the last one, without walking through all of them."""
         due = self.latest_in(after, until, without)
         return None if due is None else (due, [each for each in self.periods_at(due) if each not in without][-1])

@@ -26,23 +26,22 @@ import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import IntEnum
 from itertools import count
 from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
-from cronpoll.core import machine, steps
+from cronpoll.core import steps
 from cronpoll.core.errors import (
     SchedulerFailedError,
     ScheduleTaskError,
     StopSchedulerError,
     StoreWriteError,
 )
-from cronpoll.core.model import MINUTE, Book, Registration
+from cronpoll.core.model import Book, Registration
 from cronpoll.core.reconcile import Reconciled, reconcile
 from cronpoll.core.steps import NO_TIMERS, NOTHING, End, Now, Refusal, Start, Step
-from cronpoll.core.zones import EPOCH, floor_minute
 from cronpoll.runtime.admission import Admission, Wait
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.clockwatch import ClockWatch
@@ -51,8 +50,9 @@ from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.lingering import LINGERING
 from cronpoll.runtime.observe import Observer
 from cronpoll.runtime.orders import Order, Orders, Verb, refuse
+from cronpoll.runtime.polling import Polling
 from cronpoll.runtime.roster import Entry, Roster
-from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, describe, kind_of, perform
+from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, describe, end_of, perform
 from cronpoll.runtime.survivors import GRACE_SECONDS, Processes, Survivors
 from cronpoll.store.journal import Store
 
@@ -146,7 +146,6 @@ class Engine:
         self._stop_timeout: float | None = None
         self._stop_deadline: float | None = None
         self._stop_error: BaseException | None = None
-        self._polling = "inactive"
         self._loop_task: asyncio.Task[None] | None = None
 
     # -- from outside ---------------------------------------------------------------------------------------------------
@@ -163,7 +162,7 @@ class Engine:
         try:
             self._began = now
             self._clocks = ClockWatch(now, elapsed)
-            self._next_poll = floor_minute(now) + MINUTE
+            self._polling = Polling(self._roster, now, self._emit)
             identifier, zone = self.book.scheduler_identifier, self._roster.calendar.zones.host.key
             for found in findings:  # told also if nothing can be written: it was done
                 self._emit(found)
@@ -304,7 +303,9 @@ class Engine:
             await self._answer_change(self._changes.pop(0))
             # Time has passed on the disk. What was registered meanwhile must not be judged by an earlier now.
             now, elapsed = self._clock.wall(), self._clock.monotonic()
-        polled = self._begin_poll(now)
+        polled = self._polling.begin(now, self._level)
+        if polled is not None:
+            self._check_host_zone(now)
         self._look.update(dict.fromkeys(self._agenda.take_due(now)))
         self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
         self._cut_overdue(elapsed)
@@ -330,7 +331,7 @@ class Engine:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         pause = self._clock.longest_wait
         if self._entries and self._clock.every_minute:
-            pause = min(pause, (self._next_poll - now).total_seconds())
+            pause = min(pause, (self._polling.next_at - now).total_seconds())
         due = self._agenda.next_due()
         if due is not None:
             pause = min(pause, (due - now).total_seconds())
@@ -349,7 +350,8 @@ class Engine:
             return
         self._ledger.record(e.ClockStepped(now, round(noticed.step * 1_000, 3)))
         self._agenda.replace_all(now)
-        self._next_poll = floor_minute(now) + MINUTE if noticed.step < 0 else self._next_poll
+        if noticed.step < 0:
+            self._polling.set_back(now)
         for entry in self._entries.values():
             for event in steps.after_clock_step(entry.state, now):
                 self._ledger.record(event)
@@ -393,7 +395,7 @@ class Engine:
         self._timed.discard(run.run_id)
         if self._runs.pop(run.run_id, None) is None or at is None:
             return  # given up at a stop: how it ended is in the journal already
-        self._install_end(run, _end_of(run, error, at, elapsed), error)
+        self._install_end(run, end_of(run, error, at, elapsed), error)
         if run.task_name in self._entries:
             self._look[run.task_name] = None
 
@@ -490,12 +492,7 @@ class Engine:
             for name, entry in self._entries.items():
                 config = entry.state.config
                 self._emit(e.TaskScheduled(now, name, config.cron_expression, config.retry_delay_ms))
-        if self._entries and self._polling == "inactive":
-            self._polling = machine.step(machine.POLLING, self._polling, "first task scheduled")
-            self._emit(e.PollingStarted(now))
-        elif not self._entries and self._polling == "active":
-            self._polling = machine.step(machine.POLLING, self._polling, "last task removed")
-            self._emit(e.PollingStopped(now))
+        self._polling.tasks_changed(now)
 
     # -- steps -----------------------------------------------------------------------------------------------------------
 
@@ -638,27 +635,6 @@ class Engine:
 
     # -- polls -----------------------------------------------------------------------------------------------------------
 
-    def _begin_poll(self, now: datetime) -> datetime | None:
-        """At a minute boundary: the poll's time. Between boundaries: None."""
-        if now < self._next_poll:
-            return None
-        minute = floor_minute(now)
-        self._next_poll = minute + MINUTE
-        if not self._entries:
-            return None
-        if self._level <= e.DEBUG:
-            self._emit(e.PollStarted(now, minute, len(self._entries)))
-        self._check_host_zone(now)
-        if self._level <= e.TaskMinuteNonexistent.level:
-            for group, gap in self._agenda.take_gaps(now):
-                first, number = group.schedule.lost_in(gap)
-                if number:
-                    wall = (EPOCH + timedelta(minutes=first)).strftime("%Y-%m-%dT%H:%M")
-                    for name in group.members:
-                        zone = self._entries[name].state.config.zone
-                        self._emit(e.TaskMinuteNonexistent(now, name, wall, zone, number))
-        return minute
-
     def _end_poll(self, minute: datetime, evaluated: int, executed: int, began: float) -> None:
         if self._level <= e.DEBUG:
             duration = round((self._clock.monotonic() - began) * 1_000, 3)
@@ -679,9 +655,7 @@ class Engine:
 
     def _cut_off(self, elapsed: float) -> None:
         """During a stop: once its time is over, end what still runs; once the grace is over too, give it up."""
-        if self._polling == "active":
-            self._polling = machine.step(machine.POLLING, self._polling, "stop requested")
-            self._emit(e.PollingStopRequested(self._clock.wall()))
+        self._polling.stop_requested(self._clock.wall())
         if self._stop_timeout is None:
             return
         if self._stop_deadline is None:
@@ -701,24 +675,20 @@ class Engine:
     def _give_up(self, run: Run, elapsed: float) -> None:
         """The stop goes on without this run. It keeps the end it was coming to, and its name until it has really ended."""
         del self._runs[run.run_id]
-        self._install_end(run, _end_of(run, None, self._clock.wall(), elapsed)._replace(given_up=True), None)
+        self._install_end(run, end_of(run, None, self._clock.wall(), elapsed)._replace(given_up=True), None)
         LINGERING.hold(self._place, run)
 
     async def _finish(self) -> None:
         self._refuse_requests(None)
         now = self._clock.wall()
         self._watch_clock(now, self._clock.monotonic())  # or the last record would be of a time that nothing explains
-        if self._polling == "active":
-            self._polling = machine.step(machine.POLLING, self._polling, "stop requested")
-            self._emit(e.PollingStopRequested(now))
+        self._polling.stop_requested(now)
         stopped = e.SchedulerStopped(now, self._halted_at)
         try:
             await self._ledger.commit([stopped])
         except StoreWriteError as error:
             self._stop_error = error
-        if self._polling == "stopping":
-            self._polling = machine.step(machine.POLLING, self._polling, "all runs ended")
-            self._emit(e.PollingStopped(now))
+        self._polling.over(now)
         self._emit(stopped)
 
     def _refuse_requests(self, error: BaseException | None) -> None:
@@ -731,17 +701,6 @@ class Engine:
     def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
         if event.level >= self._level:
             self._observer(event, error)
-
-
-def _end_of(run: Run, error: BaseException | None, at: datetime, elapsed: float) -> End:
-    """How a run has ended, in the words of its record."""
-    end = End(at, elapsed, round((elapsed - run.started_elapsed) * 1_000, 3), run.cut)
-    output = error.output if isinstance(error, RunFailedError) else ()
-    if run.cut == "timeout":
-        return end._replace(error=f"Timeout: ended after {run.timeout:g} s", error_type="Timeout", output=output)
-    if error is None:
-        return end
-    return end._replace(error=describe(error), error_type=kind_of(error), output=output)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import msgspec
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.events import Event
 from cronpoll.core.model import ERROR_LIMIT, Callback
+from cronpoll.core.steps import End
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -178,3 +179,14 @@ def kind_of(error: BaseException) -> str:
 def _valid(text: str) -> str:
     """Text that can be written as UTF-8: unpaired surrogates become visible instead of an error in the journal."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def end_of(run: Run, error: BaseException | None, at: datetime, elapsed: float) -> End:
+    """How a run has ended, in the words of its record."""
+    end = End(at, elapsed, round((elapsed - run.started_elapsed) * 1_000, 3), run.cut)
+    output = error.output if isinstance(error, RunFailedError) else ()
+    if run.cut == "timeout":
+        return end._replace(error=f"Timeout: ended after {run.timeout:g} s", error_type="Timeout", output=output)
+    if error is None:
+        return end
+    return end._replace(error=describe(error), error_type=kind_of(error), output=output)
