@@ -1155,6 +1155,8 @@ class Audit:
         wrong = self._wrong_alone(task, told, task.settled)
         if wrong or task.pending:
             task.pending.append(told._replace(wrong=wrong))
+            if isinstance(event, e.TaskSkipped) and isinstance(task.ticks, Ticks):
+                self._give_up_explaining(task, event)  # only a period can be overtaken
             return
         self._occasions[p.ACCOUNTED] += 1
         self._occasions[p.FOR_CAUSE] += 1
