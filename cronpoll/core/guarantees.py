@@ -758,7 +758,7 @@ class Audit:
             return [(p.ACCOUNTED, f"{span.periods} were due, not {told.number}")]
         if isinstance(event, e.TaskSkipped):
             nominal = event.period or event.due_at
-            if isinstance(ticks, Chosen) and ticks.chosen(nominal) != told.last:
+            if isinstance(ticks, Chosen) and ticks.due_at(nominal) != told.last:
                 return [(p.DETERMINISTIC, f"the time for {_text(nominal)} is another")]
             if nominal != span.period and self._effects:
                 return [(p.ACCOUNTED, f"the last period not settled was {_text(span.period)}")]
@@ -1195,7 +1195,7 @@ class Audit:
             return False
         if ticks is None or not ticks.exact:
             return True
-        if isinstance(ticks, Chosen) and ticks.chosen(period) != event.due_at:
+        if isinstance(ticks, Chosen) and ticks.due_at(period) != event.due_at:
             return False
         return self._open_between(task, ticks, task.settled, event.due_at) is None
 
@@ -1234,7 +1234,7 @@ class Audit:
         options, now = task.config.options, event.at
         open_ones = self._open_between(task, ticks, due - MICROSECOND, due)
         at_all = open_ones is not None and due > task.settled and not task.has_outcome(period)
-        if not at_all or (isinstance(ticks, Chosen) and ticks.chosen(period) != due):
+        if not at_all or ticks.due_at(period) != due:
             self._violated(p.START_OWED, task, event, f"{_text(due)} was not owed")
             return
         full = self._was_full >= due or (self._bound is not None and self._open >= self._bound)
@@ -1549,12 +1549,12 @@ class Audit:
         for period in event.handled:
             if period in task.handled or period in task.executed:
                 continue
-            at = ticks.chosen(period) if isinstance(ticks, Chosen) else ticks.nominal(period)
+            at = ticks.due_at(period)
             kept = at is not None and at <= settled
             self._check(kept, p.FOR_CAUSE, task, event, f"the period {_text(period)} had not been handled")
         if isinstance(new, Chosen) and new.exact and len(event.handled) < _MANY:
             for _, period in new.between(event.at, event.at + new.reach):
-                at = ticks.chosen(period) if isinstance(ticks, Chosen) else ticks.nominal(period)
+                at = ticks.due_at(period)
                 again = at is not None and at <= settled and period not in event.handled
                 self._check(not again, p.PERMANENT, task, event, f"the period {_text(period)} is to be handled again")
 
@@ -1775,10 +1775,10 @@ class Audit:
 
     def _instance_started(self, event: e.InstanceStarted) -> None:
         if self._state == "running":
-            self._judge_everybody(event, self._active)
             if not self._durable:
                 for task in self._tasks.values():
                     task.pending.clear()  # the line that explains it may have been lost with the process
+            self._judge_everybody(event, self._active)
             if not isinstance(self._initializing, e.SchedulerInitializationStarted):
                 self._died()
         self._instance, self._state, self._bound = event.instance_id, "running", event.max_concurrent
@@ -1795,6 +1795,8 @@ class Audit:
 
     def _judge_everybody(self, event: e.Event, now: datetime) -> None:
         for task in self._tasks.values():
+            if task.pending or task.doubts:
+                self._explained(task, event)
             self._nothing_overdue(task, event, now)
 
     def _stopped(self, event: e.SchedulerStopped) -> None:

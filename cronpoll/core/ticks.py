@@ -138,6 +138,10 @@ class Ticks:
     def nominal(self, due: datetime) -> datetime | None:
         return due if self.latest(due) == due else None
 
+    def due_at(self, period: datetime) -> datetime | None:
+        """When a period is due; None if it is none."""
+        return self.nominal(period)
+
     def forwards(self, after: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Every due instant later than `after`, with its period, in order."""
         due = self.after(after)
@@ -454,6 +458,10 @@ class Chosen:
                 found.append((chosen, nominal))
             nominal = self.nominals.after(nominal)
         return sorted(found), refused
+
+    def due_at(self, period: datetime) -> datetime | None:
+        """When a period is due; None if it is none, or has no time."""
+        return self.chosen(period) if self.nominals.latest(period) == period else None
 
     def forwards(self, after: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Every chosen time later than `after`, with its period, in order; of one second, in order of the periods."""
