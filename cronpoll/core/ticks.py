@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -138,6 +138,24 @@ class Ticks:
     def nominal(self, due: datetime) -> datetime | None:
         return due if self.latest(due) == due else None
 
+    def due_at(self, period: datetime) -> datetime | None:
+        """When a period is due; None if it is none."""
+        return self.nominal(period)
+
+    def forwards(self, after: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Every due instant later than `after`, with its period, in order."""
+        due = self.after(after)
+        while due is not None:
+            yield due, due
+            due = self.after(due)
+
+    def backwards(self, at: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Every due instant not later than `at`, with its period, from the last one on."""
+        due = self.latest(at)
+        while due is not None:
+            yield due, due
+            due = self.latest(due - MICROSECOND)
+
     def _days_back(self, ordinal: int) -> Iterator[tuple[datetime, ...]]:
         return (self._day(number) for number in range(ordinal - 1, max(ordinal - _SEARCH_DAYS, 693_596), -1))
 
@@ -248,6 +266,7 @@ class Chosen:
             self._span = _SEARCH_DAYS * _DAY
         self._step = max(_DAY, self._early + self._late)
         self._times: list[datetime] = []
+        self._periods: list[datetime] = []  # those whose times they are
         self._low = self._high = _LONG_AGO
         self._refused_below = self._refused_above = 0
 
@@ -376,10 +395,9 @@ class Chosen:
             if self._low <= _LONG_AGO or self._hopeless(self._refused_below, at - self._low):
                 return None
             low = max(self._low - step, _LONG_AGO)
-            found, refused = self._all(low, self._low)
-            self._times[:0] = found
-            self._low, step = low, min(2 * step, _WIDEST)
-            self._refused_below = 0 if found else self._refused_below + refused
+            number, refused = self._lower_to(low)
+            step = min(2 * step, _WIDEST)
+            self._refused_below = 0 if number else self._refused_below + refused
         return self._times[place - 1]
 
     def after(self, at: datetime) -> datetime | None:
@@ -398,18 +416,25 @@ class Chosen:
         if self._low <= at <= self._high:
             return
         if not self._low - _WIDEST <= at <= self._high + _WIDEST or len(self._times) > _KEPT_PERIODS:
-            self._times, self._low, self._high = [], at, at
+            self._times, self._periods, self._low, self._high = [], [], at, at
             self._refused_below = self._refused_above = 0
         elif at > self._high:
             self._widen_to(at)
         else:
-            found, _ = self._all(at, self._low)
-            self._times[:0] = found
-            self._low = at
+            self._lower_to(at)
+
+    def _lower_to(self, low: datetime) -> tuple[int, int]:
+        """Widen what is known downwards. How many times were found, and how many periods without one."""
+        found, refused = self._all(low, self._low)
+        self._times[:0] = [due for due, _ in found]
+        self._periods[:0] = [period for _, period in found]
+        self._low = low
+        return len(found), refused
 
     def _widen_to(self, high: datetime) -> None:
         found, refused = self._all(self._high, high)
-        self._times += found
+        self._times += [due for due, _ in found]
+        self._periods += [period for _, period in found]
         self._high = high
         self._refused_above = 0 if found else self._refused_above + refused
 
@@ -420,8 +445,8 @@ class Chosen:
         never = not self._minutes[-1] or far > self._span
         return never or refused > _TRIED_PERIODS or (refused > _TRIED_DAYS and far > _TRIED_DAYS * _DAY)
 
-    def _all(self, after: datetime, until: datetime) -> tuple[list[datetime], int]:
-        """The chosen times in (after, until], and how many periods around there could have had one, and have none."""
+    def _all(self, after: datetime, until: datetime) -> tuple[list[tuple[datetime, datetime]], int]:
+        """The chosen times in (after, until] with their periods, and how many around there could have had one, and have none."""
         found, refused = [], 0
         nominal = self.nominals.after(after - self._late - MINUTE)
         while nominal is not None and nominal <= until + self._early:
@@ -430,9 +455,36 @@ class Chosen:
                 refused += self._thinkable(nominal)
                 nominal = max(nominal, self._refused_until(nominal))
             elif after < chosen <= until:
-                found.append(chosen)
+                found.append((chosen, nominal))
             nominal = self.nominals.after(nominal)
         return sorted(found), refused
+
+    def due_at(self, period: datetime) -> datetime | None:
+        """When a period is due; None if it is none, or has no time."""
+        return self.chosen(period) if self.nominals.latest(period) == period else None
+
+    def forwards(self, after: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Every chosen time later than `after`, with its period, in order; of one second, in order of the periods."""
+        due = self.after(after)
+        while due is not None:
+            for period in self.periods_at(due):
+                yield due, period
+            due = self.after(due)
+
+    def backwards(self, at: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """Every chosen time not later than `at`, with its period, from the last one on."""
+        due = self.latest(at)
+        while due is not None:
+            for period in reversed(self.periods_at(due)):
+                yield due, period
+            due = self.latest(due - MICROSECOND)
+
+    def periods_at(self, due: datetime) -> list[datetime]:
+        """The periods that choose this second: seldom more than one."""
+        self._reach(due)
+        if due <= self._low:  # of the lowest second that is known, not all need be
+            self._lower_to(due - SECOND)
+        return self._periods[bisect_left(self._times, due) : bisect_right(self._times, due)]
 
     def _refused_until(self, nominal: datetime) -> datetime:
         """A moment up to which no period has a time, as its dates alone tell; rather too early."""
@@ -454,8 +506,11 @@ class Chosen:
 
     def nominal(self, due: datetime) -> datetime | None:
         """The nominal minute whose chosen time this is, within the exactness of this computation."""
-        slack = timedelta(0) if self.exact else SECOND
-        near = self.between(due - slack - MICROSECOND, due + slack)
+        if self.exact:
+            periods = self.periods_at(due)
+            if self.exact:
+                return periods[-1] if periods else None
+        near = self.between(due - SECOND - MICROSECOND, due + SECOND)
         return near[-1][1] if near else None
 
 
