@@ -257,9 +257,8 @@ class Life:
             await self.reload()
 
     async def order(self, step: Step) -> None:
-        engine = self.engine
-        assert engine is not None
-        orders = {"run": engine.run_now, "suspend": engine.suspend, "resume": engine.resume}
+        world = self.world
+        orders = {"run": world.run_now, "suspend": world.suspend, "resume": world.resume}
         with contextlib.suppress(ManualStartRefusedError, SuspensionRefusedError):
             await orders[step.deed](step.name)
 
