@@ -78,8 +78,15 @@ def opened(began: str, run_id: str = "r1", **fields: Any) -> OpenRun:
 def running(began: str, *more: OpenRun, due: str | None = None, **fields: Any) -> dict[str, Any]:
     """The fields of a task with a run by schedule in progress since then."""
     return {
-        **{"runs": (opened(began), *more), "newest_run": "r1", "last_attempt_at": began, "due_at": due or began},
-        **{"started_at": began, "latest_start": began, "settled": began, "attempt": 1, **fields},
+        "runs": (opened(began), *more),
+        "newest_run": "r1",
+        "last_attempt_at": began,
+        "due_at": due or began,
+        "started_at": began,
+        "latest_start": began,
+        "settled": began,
+        "attempt": 1,
+        **fields,
     }
 
 
