@@ -214,6 +214,14 @@ def test_a_group_remembers_and_is_never_asked_in_vain() -> None:
     assert (group.previous_due, group.next_due) == (at("15:00"), at("16:00"))
 
 
+def test_a_group_with_windows_forgets_that_there_was_nothing_when_other_periods_are_handled() -> None:
+    group = group_of(RULES["hourly"]._replace(spread=window(length=HOURS)).schedule, at("06:00"))
+    due = group.schedule.due_at(at("08:00"))
+    before, behind = due - timedelta(seconds=1), due + timedelta(seconds=1)
+    assert group.latest_in(before, behind, (at("08:00"),)) is None
+    assert group.latest_in(before, behind + TICK, ()) == due
+
+
 def test_the_agenda_names_every_task_at_every_due_instant() -> None:
     rules = [RULES[name] for name in ("hourly", "short windows, and twins", "windows and constraints")]
     agenda, moment = Agenda(), at("06:00")
@@ -331,6 +339,13 @@ def test_no_period_that_the_old_schedule_has_settled_comes_back_under_the_new_on
 def test_handled(old: TaskConfig, new: TaskConfig, before: tuple[str, ...], expected: tuple[str, ...]) -> None:
     known = tuple(at(period) for period in before)
     assert calendar().handled("t", old, new, at("10:30"), at("10:30"), known) == tuple(at(each) for each in expected)
+
+
+def test_a_period_that_is_due_this_very_second_is_handled() -> None:
+    old, new = config(spread=window(length=HOURS)), config(spread=window(length=5 * HOURS))
+    due = calendar().due_times("t", old).due_at(at("10:00"))
+    assert at("10:00") in calendar().handled("t", old, new, due, due, ())
+    assert at("10:00") not in calendar().handled("t", old, new, due - TICK, due - TICK, ())
 
 
 def test_after_the_clock_was_set_back_what_was_settled_ahead_is_handled() -> None:

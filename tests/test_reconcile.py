@@ -269,6 +269,13 @@ def test_resumed_with_another_schedule_what_passed_under_the_old_one_is_told_and
     assert (awake.owed_at, awake.retry_at, awake.interrupted, awake.settled_until) == (None, None, False, at(WHEN))
 
 
+def test_an_edit_of_a_suspended_task_handles_nothing() -> None:
+    asleep, missing = task(**ASLEEP, settled="07:00"), task(**ASLEEP, settled="07:00", catch_up="never")
+    for given, new in ((asleep, ASLEEP), (missing, {**ASLEEP, "catch_up": "never"})):
+        outcome = registered(given, config("30 * * * *", **new))
+        assert [type(event) for event in outcome.events] == [e.TaskOverridden]
+
+
 # FINDING 10
 @finding(10, "the edit settles until now without a word, so the summary on resume does not cover what passed before it")
 def test_what_passed_in_a_suspension_before_an_edit_is_in_the_summary_on_resume() -> None:

@@ -277,6 +277,8 @@ def dropped(when: str, trigger: Any, due: str) -> e.TaskAttemptDropped:
             owes("owed", "08:30", period="08:00")),
         row("owed: not beside a run by hand", task(owed_at="08:30", **by_hand("09:05")), now("09:10"), Timers(), NOTHING),
         row("owed comes behind interrupted", task(owed_at="08:30", interrupted=True, due_at="08:00"), now("09:10"), Timers(), owes("interrupted", "08:00")),
+        row("owed comes before a retry", task(owed_at="08:30", retry_at="09:10", due_at="08:00"), now("09:10", elapsed=50.0), RETRY,
+            owes("owed", "08:30")._replace(timers=RETRY)),
         row("retry: not before its delay has elapsed", task(retry_at="09:10", due_at="09:00"), now("09:30", elapsed=49.9), RETRY, Step(timers=RETRY, look_at=50.0)),
         row("retry: by elapsed time, whatever the wall clock says", task(retry_at="09:10", due_at="09:00"), now("09:01", elapsed=50.0), RETRY,
             owes("retry", "09:00")._replace(timers=RETRY)),
