@@ -34,14 +34,9 @@ def at(text: str | datetime | None) -> Any:
     return datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=UTC)
 
 
-def finding(number: int, text: str) -> pytest.MarkDecorator:
-    """The row says what the contract demands, and the code does something else today. Mended, the row will say so."""
-    return pytest.mark.xfail(strict=True, reason=f"FINDING {number}: {text}")
-
-
-def row(sentence: str, *values: Any, wrong: pytest.MarkDecorator | None = None) -> Any:
-    """A row of a table, under a sentence that says what it shows. `wrong`: a `finding`."""
-    return pytest.param(*values, id=sentence, marks=() if wrong is None else (wrong,))
+def row(sentence: str, *values: Any) -> Any:
+    """A row of a table, under a sentence that says what it shows."""
+    return pytest.param(*values, id=sentence)
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------

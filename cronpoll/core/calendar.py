@@ -166,31 +166,29 @@ class Calendar:
     ) -> tuple[datetime, ...]:
         """Periods that are settled under `old` and that `new` could choose again: they must not be.
 
-        `settled_until`: up to where due instants are settled, which is later than now if the clock was set back. Only where
-        a window is involved: a plain minute is past when it is past, a chosen time can be drawn again. `before`: what was
+        `settled_until`: up to where due instants are settled, which is later than now if the clock was set back. New ones
+        come only where a window is involved: a plain minute is past when it is past, a chosen time can be drawn again. `before`: what was
         handled already.
         """
+        kept = tuple(period for period in before if period > now - WINDOW_LIMIT)
         if old.options.spread is None and new.options.spread is None:
-            return ()
+            return kept
         try:
             found = _over(self.schedule(name, old), self.schedule(name, new), now, settled_until)
+            return tuple(sorted({*found, *kept}))
         except InvalidCronExpressionError:
-            return before
-        reach = now - WINDOW_LIMIT
-        return tuple(sorted({*found, *(period for period in before if period > reach)}))
+            return kept
 
 
 def _over(old: AnySchedule, new: AnySchedule, now: datetime, settled_until: datetime) -> Iterator[datetime]:
     early, late = old.reach()[0], new.reach()[1]
     if early == late == timedelta(0):
         return
-    until = max(now, settled_until)
     number = 0
     # From the minute that is open on: a schedule that is registered now may still owe it (the boot rule).
     period = old.nominals.next_after(floor_minute(now) - late - MICROSECOND)
-    while period is not None and period <= until + early and number < HANDLED_LIMIT:
-        due = old.due_at(period)
-        if due is not None and due <= until:
+    while period is not None and period <= settled_until + early and number < HANDLED_LIMIT:
+        if old.settles_at(period) <= settled_until:
             number += 1
             yield period
         period = old.nominals.next_after(period)

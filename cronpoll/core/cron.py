@@ -35,7 +35,18 @@ from weakref import WeakValueDictionary
 from cronpoll.core.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError, abbreviate
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Choice
-from cronpoll.core.zones import EPOCH, FIRST_SECOND, LAST_SECOND, Gap, Stretch, Zone, in_utc, second_of, zone_of
+from cronpoll.core.zones import (
+    EPOCH,
+    FIRST_SECOND,
+    LAST_SECOND,
+    Gap,
+    Stretch,
+    Zone,
+    floor_minute,
+    in_utc,
+    second_of,
+    zone_of,
+)
 
 SEARCH_YEARS: Final = 40
 
@@ -266,9 +277,12 @@ class Schedule(NamedTuple):
         return due if due is not None and due > after else None
 
     def periods_at(self, due: datetime) -> tuple[datetime, ...]:
-        return (due,)
+        return (due,) if due == floor_minute(due) and self.matches(due) else ()
 
     def due_at(self, period: datetime) -> datetime | None:
+        return period
+
+    def settles_at(self, period: datetime) -> datetime:
         return period
 
     def passed(

@@ -179,7 +179,8 @@ class TaskRetryPreempted(Event, frozen=True, gc=False):
 class TaskMissed(Event, frozen=True, gc=False):
     """Due minutes that get no start of their own: first to last in one record, however many they are.
 
-    `count` stops at a bound; `run_id` is the start that settled them, absent where the catch-up rule gives none.
+    `count` stops at a bound; `run_id` is the start that settled them, absent where the catch-up rule gives none. `was_owed`: it
+    had stayed owed beside the schedule, and that is over.
     """
 
     level = WARNING
@@ -190,6 +191,7 @@ class TaskMissed(Event, frozen=True, gc=False):
     count: Count
     reason: str
     run_id: str | None = None
+    was_owed: bool = False
 
 
 class TaskSkipped(Event, frozen=True, gc=False):

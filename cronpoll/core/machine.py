@@ -344,6 +344,8 @@ def _preempted(task: TaskState, _: e.TaskRetryPreempted) -> None:
 
 
 def _missed(task: TaskState, event: e.TaskMissed) -> None:
+    if event.was_owed:
+        task.owed_at = task.owed_period = None
     if event.last_missed > task.settled_until:
         task.settled_until = event.last_missed
 
@@ -376,6 +378,7 @@ def _clock_stepped(book: Book, event: e.ClockStepped) -> None:
 
 def _moved(instant: datetime, by: timedelta) -> datetime:
     """The instant moved, but not out of the supported years."""
+    by = min(max(by, EARLIEST - LATEST), LATEST - EARLIEST)
     return min(max(instant, EARLIEST - min(by, _NO_TIME)), LATEST - max(by, _NO_TIME)) + by
 
 

@@ -68,11 +68,15 @@ def own_run(task: TaskState, now: datetime) -> tuple[datetime, datetime] | None:
     the clock was set back: nothing can be said by it.
     """
     if task.runs:
-        return min(run.started_at for run in task.runs), now
+        # One that seems to begin later than now began before the clock was set back: it has been running all the time.
+        first = min(run.started_at for run in task.runs)
+        return task.settled_until if first > now else first, now
     if task.ended_at is None or task.ended_at > now:
         return None
     began = task.run_began or task.started_at  # the second: a journal from before starts by hand were told apart
-    return None if began is None else (began, task.ended_at)
+    if began is None:
+        return None
+    return task.settled_until if began > task.ended_at else began, task.ended_at
 
 
 def wanted(
@@ -86,7 +90,7 @@ def wanted(
         or (catch_up == "if-run-before" and task.last_attempt_at is not None)
     ):
         return latest
-    if waiting_since is not None and waiting_since < latest + MINUTE:
+    if waiting_since is not None:  # either it is what is waited for, or it fell into the wait
         return latest
     run = own_run(task, now)
     if run is None or run[1] <= task.settled_until:

@@ -18,6 +18,7 @@ TOO_LATE: Final = "its deadline has passed"
 STOPPED: Final = "the scheduler was stopped before it ended"
 DIED_UNREGISTERED: Final = "the process died; the task was unregistered"
 OWED_OVERTAKEN: Final = "it was still owed from before, and a later start stands for it"
+RESET: Final = 'its schedule was edited, and on_change is "reset"'
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
 
 

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core import steps
-from cronpoll.core.calendar import Calendar
+from cronpoll.core.calendar import Calendar, DueTimes
 from cronpoll.core.machine import fold, same_schedule
 from cronpoll.core.model import Book, TaskConfig, TaskState
-from cronpoll.core.steps import Now
+from cronpoll.core.steps import Now, Start
 
 _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
@@ -53,8 +53,8 @@ def reconcile(
     identifier = book.scheduler_identifier
 
     for name, task in book.tasks.items():
-        if after_restart and task.runs:
-            events += steps.abandoned_runs(task, now.wall, registered=name in names)
+        if after_restart and task.runs and not (task.registered and name in names):
+            events += steps.abandoned_runs(task, now.wall, registered=False)
     for name, task in book.tasks.items():
         if task.registered and name not in names:
             orphaned += 1
@@ -63,7 +63,7 @@ def reconcile(
         known = book.tasks.get(name)
         if known is None or not known.registered:
             added += 1
-            handled = () if known is None else _handled(known, config, now.wall, calendar)
+            handled = () if known is None else _handled(known, config, now.wall, calendar, _settled(known))
             events += steps.added(name, config, known, handled, now.wall)
             continue
         if known.config == config:
@@ -88,6 +88,7 @@ def _kept(
     events: list[e.Event] = []
     wrong_clock = steps.after_clock_step(task, now.wall)
     if restarted is not None:
+        task = _folded(task, tuple(steps.abandoned_runs(task, now.wall, registered=True)), events)
         task = _folded(task, steps.died(task, config, now.wall, restarted), events)
     before = task
     if task.config != config:
@@ -110,25 +111,38 @@ def _edited(
 ) -> TaskState:
     """Evaluate the old schedule up to now, then put the new config into force."""
     handled = task.handled
+    owed = (task.owed_at, task.owed_period)
     if not same_schedule(task.config, config):
         due = calendar.due_times(task.task_name, task.config)
-        while True:
-            settled, start = steps.still_owed(task, due, now, waiting_since)
-            if task.is_suspended:
-                settled = ()  # nothing is handled while it is
-            task = _folded(task, settled, events)
-            if start is not None or not settled:
-                break
-        owed = (task.owed_at, task.owed_period) if start is None else (start.due_at, start.period)
-        handled = _handled(task, config, now.wall, calendar)
-    else:
-        owed = (task.owed_at, task.owed_period)
-    return _folded(task, (steps.edited(task, config, owed, handled, now.wall),), events)
+        if task.is_suspended:
+            task = _folded(task, steps.passed_suspended(task, due, now.wall, config), events)
+        else:
+            task, start = _evaluated(task, due, now, waiting_since, events)
+            owed = (task.owed_at, task.owed_period) if start is None else (start.due_at, start.period)
+        handled = _handled(task, config, now.wall, calendar, max(now.wall, _settled(task)))
+    return _folded(task, steps.edited(task, config, owed, handled, now.wall), events)
 
 
-def _handled(task: TaskState, config: TaskConfig, now: datetime, calendar: Calendar) -> tuple[datetime, ...]:
-    settled = max(task.settled_until, task.latest_start or task.settled_until)
-    return calendar.handled(task.task_name, task.config, config, now, settled, task.handled)
+def _evaluated(
+    task: TaskState, due: DueTimes, now: Now, waiting_since: datetime | None, events: list[e.Event]
+) -> tuple[TaskState, Start | None]:
+    """The old schedule up to now: what it settles, and the start that it still owes."""
+    task = _folded(task, steps.unschedulable(task, due, now.wall), events)
+    while True:
+        settled, start = steps.still_owed(task, due, now, waiting_since)
+        task = _folded(task, settled, events)
+        if start is not None or not settled:
+            return task, start
+
+
+def _settled(task: TaskState) -> datetime:
+    return max(task.settled_until, task.latest_start or task.settled_until)
+
+
+def _handled(
+    task: TaskState, config: TaskConfig, now: datetime, calendar: Calendar, settled_until: datetime
+) -> tuple[datetime, ...]:
+    return calendar.handled(task.task_name, task.config, config, now, settled_until, task.handled)
 
 
 def _folded(task: TaskState, more: Sequence[e.Event], events: list[e.Event]) -> TaskState:

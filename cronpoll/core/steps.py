@@ -94,7 +94,7 @@ def next_step(task: TaskState, timers: Timers, due: DueTimes, now: Now, waiting_
     options = task.config.options
     if not task.registered or task.suspended or options.suspend:
         return NOTHING if timers is NO_TIMERS else Step(timers=timers)
-    lost = () if options.spread is None else _unschedulable(task, due, now.wall)
+    lost = () if options.spread is None else unschedulable(task, due, now.wall)
     if timers.quarantine_end is not None and now.elapsed < timers.quarantine_end:
         return Step(lost, timers=timers, look_at=timers.quarantine_end)
     latest = due.latest_in(task.settled_until, now.wall, task.handled)
@@ -163,7 +163,8 @@ def _gone(
     if earlier is not None:
         cause = _cause(task, earlier, now)
         if due.windowed:
-            found.append(Gone(earlier, "skipped", f"{reasons.OVERTAKEN}: {cause}"))
+            twins = earlier.first == due_at
+            found.append(Gone(earlier, "skipped", reasons.OVERTAKEN if twins else f"{reasons.OVERTAKEN}: {cause}"))
         else:
             found.append(Gone(earlier, "missed", cause))
     if later is not None:
@@ -238,15 +239,19 @@ def _another(task: TaskState, timers: Timers, now: Now) -> Step:
     if due_at is None:  # a journal from before it was recorded
         return Step(start=Start(trigger, now.wall), timers=timers)
     if too_late(task.config, due_at, now.wall):
+        if trigger == "owed":  # no attempt was made yet: this is what becomes of it
+            return Step((_no_longer_owed(due_at, task, now.wall, reasons.TOO_LATE),), timers=timers, look_again=True)
         dropped = e.TaskAttemptDropped(now.wall, task.task_name, trigger, due_at, reasons.TOO_LATE)
         after = timers._replace(retry_due=None) if trigger == "retry" else timers
         return Step((dropped,), timers=after, look_again=True)
     return Step(start=Start(trigger, due_at, period), timers=timers)
 
 
-def _unschedulable(task: TaskState, due: DueTimes, now: datetime) -> Events:
+def unschedulable(task: TaskState, due: DueTimes, now: datetime) -> Events:
     """Periods without a chosen time are recorded when their window has closed."""
     lost = due.unschedulable(task.unschedulable_until or task.registered_at, now)
+    if task.handled:
+        lost = [choice for choice in lost if choice.period not in task.handled]
     if not lost:
         return ()
     closed = max(choice.window_end for choice in lost)
@@ -370,6 +375,9 @@ def resumed(
         last = due.latest_in(since, last - MICROSECOND, task.handled)
     passed = None if last is None else due.passed(since, last, task.handled)
     settled_until = now if open_at is None else open_at - MICROSECOND
+    if task.owed_at is not None:  # that is over, too
+        number = 1 if passed is None else passed.number + 1
+        passed = Passed(task.owed_at, task.owed_at if passed is None else passed.last, number)
     if passed is None:
         return e.TaskResumed(now, name, by, open_at=open_at, lifted=True, settled_until=settled_until)
     first, last, count, _ = passed
@@ -400,9 +408,12 @@ def died(task: TaskState, config: TaskConfig, now: datetime, identifier: str) ->
 
 
 def abandoned_runs(task: TaskState, now: datetime, *, registered: bool) -> Iterator[e.Event]:
-    """Runs of a dead instance whose name is not a task any more, or is one again under a registration of its own."""
+    """Runs of a dead instance whose name is not a task any more, or is one again under a registration of its own.
+
+    Of a task that stays `registered` these are the detached ones.
+    """
     for run in task.runs:
-        if run.detached or not task.registered or not registered:
+        if run.detached or not (registered and task.registered):
             yield e.TaskRunInterrupted(now, task.task_name, run.run_id, reasons.DIED_UNREGISTERED, restart=False)
 
 
@@ -444,22 +455,34 @@ def still_owed(task: TaskState, due: DueTimes, now: Now, waiting_since: datetime
     return events, None
 
 
+def passed_suspended(task: TaskState, due: DueTimes, now: datetime, config: TaskConfig) -> Events:
+    """What passed while the task was suspended, when its schedule is edited meanwhile; unless the edit ends the suspension."""
+    latest = due.latest_in(task.settled_until, now, task.handled)
+    passed = None if latest is None else due.passed(task.settled_until, latest, task.handled)
+    if passed is None or not (task.suspended or config.options.suspend):  # then `resumed` has it
+        return ()
+    return tuple(gone_events(task, (Gone(passed, "skipped", reasons.SUSPENDED),), now, None))
+
+
 def edited(
     task: TaskState,
     config: TaskConfig,
     owed: tuple[datetime | None, datetime | None],
     handled: tuple[datetime, ...],
     now: datetime,
-) -> e.TaskOverridden:
+) -> Events:
     """A changed config comes into force. `owed`: the instant and the period that the old schedule still owes, if any."""
     old = task.config
     changed = not same_schedule(old, config)
     settled_until = None
     if changed:
-        settled_until = opening(config, now)
-        settled_until = settled_until if task.latest_start is None else max(settled_until, task.latest_start)
-    owed_at, owed_period = owed
-    return e.TaskOverridden(
+        # Of the minute that is open only what has no outcome yet. Ahead of now, a clock was set back: only what was started.
+        settled = task.settled_until if task.settled_until <= now else opening(config, now)
+        settled_until = max(opening(config, now), settled, task.latest_start or settled)
+    moved = old.cron_expression != config.cron_expression or old.zone != config.zone
+    reset = config.options.on_change == "reset" and (moved or old.retry_delay_ms != config.retry_delay_ms)
+    owed_at, owed_period = (None, None) if reset else owed
+    overridden = e.TaskOverridden(
         now,
         task.task_name,
         change_type(old, config),
@@ -469,10 +492,17 @@ def edited(
         handled,
         schedule_changed=changed,
         settled_until=settled_until,
-        reset=config.options.on_change == "reset" and (changed or old.retry_delay_ms != config.retry_delay_ms),
+        reset=reset,
         abandoned=config.options.interrupted == "abandon",
         owed_period=owed_period,
     )
+    if reset and owed[0] is not None:
+        return _no_longer_owed(owed[0], task, now, reasons.RESET), overridden
+    return (overridden,)
+
+
+def _no_longer_owed(owed_at: datetime, task: TaskState, now: datetime, reason: str) -> e.TaskMissed:
+    return e.TaskMissed(now, task.task_name, owed_at, owed_at, 1, reason, was_owed=True)
 
 
 def change_type(old: TaskConfig, new: TaskConfig) -> str:
@@ -485,5 +515,6 @@ def change_type(old: TaskConfig, new: TaskConfig) -> str:
     if old.zone != new.zone:
         changed.append("zone")
     before, after = old.options, new.options
-    changed += [field for field in after.__struct_fields__ if getattr(before, field) != getattr(after, field)]
+    fields = [field for field in after.__struct_fields__ if getattr(before, field) != getattr(after, field)]
+    changed += [field.removesuffix("_ms") for field in fields]
     return ",".join(changed)

@@ -238,6 +238,10 @@ class PeriodSchedule(NamedTuple):
     def matches(self, instant: datetime) -> bool:
         return bool(self.periods_at(instant))
 
+    def settles_at(self, period: datetime) -> datetime:
+        """When a period gets its outcome: when it is due, or when its window closes without an allowed time."""
+        return self.choice(period).settles_at
+
     def due_at(self, period: datetime) -> datetime | None:
         return self.choice(period).chosen_at
 
