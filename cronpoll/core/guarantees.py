@@ -743,11 +743,16 @@ class Audit:
     def _differs(self, task: _Task, ticks: AnyTicks, span: _Span | None, told: _Told) -> list[tuple[Guarantee, str]]:
         """In what a record differs from what was due."""
         event = told.event
+        nominal = (event.period if isinstance(event, e.TaskSkipped) else None) or told.last
+        if isinstance(event, e.TaskSkipped):
+            if isinstance(ticks, Chosen) and ticks.due_at(nominal) != told.last:
+                return [(p.DETERMINISTIC, f"the time for {_text(nominal)} is another")]
+            if task.has_outcome(nominal):
+                return [(p.PERMANENT, f"the period {_text(nominal)} has its outcome already")]
         if span is None or span.first != told.first:
-            for due, period in ticks.forwards(told.first - MICROSECOND):
-                if due == told.first and task.has_outcome(period):
-                    return [(p.PERMANENT, f"the period {_text(period)} has its outcome already")]
-                break
+            due, period = next(ticks.forwards(told.first - MICROSECOND), (None, told.first))
+            if due == told.first and task.has_outcome(period):
+                return [(p.PERMANENT, f"the period {_text(period)} has its outcome already")]
             first = span.first if span is not None else self._first_open(task, ticks, told.first)
             return [(p.ACCOUNTED, f"the first due instant not settled was {_text(first)}")]
         if span.last != told.last or told.last > event.at:
@@ -756,12 +761,8 @@ class Audit:
             if span.periods < told.number <= span.periods + span.settled:
                 return [(p.PERMANENT, "counts periods that have an outcome already")]
             return [(p.ACCOUNTED, f"{span.periods} were due, not {told.number}")]
-        if isinstance(event, e.TaskSkipped):
-            nominal = event.period or event.due_at
-            if isinstance(ticks, Chosen) and ticks.due_at(nominal) != told.last:
-                return [(p.DETERMINISTIC, f"the time for {_text(nominal)} is another")]
-            if nominal != span.period and self._effects:
-                return [(p.ACCOUNTED, f"the last period not settled was {_text(span.period)}")]
+        if isinstance(event, e.TaskSkipped) and nominal != span.period and self._effects:
+            return [(p.ACCOUNTED, f"the last period not settled was {_text(span.period)}")]
         return []
 
     def _later_may_be_left_out(

@@ -1,20 +1,24 @@
-"""Writes the corpus: `python -m tests.traces.make`. Good traces are lives of the real scheduler in simulated time; each bad
-one is a good one with a lie in it, named after the guarantee that must notice.
+"""Writes what the corpus lacks: `python -m tests.traces.make`. Good traces are lives of the real scheduler in simulated time;
+each bad one is a good one with a lie in it, named after the guarantee that must notice.
 
-The files are what is tested, not this script: they stay as they are while the scheduler changes.
+The files are what is tested, not this script: they stay as they are while the scheduler changes, and one that is there is not
+written again. So the corpus has the records of older versions, too, whose events do not carry their effects. The bad ones
+that begin `old-` behind the name of their guarantee are no lies: an older version made these mistakes (`MISTAKES`, lived on a
+checkout of it).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cronpoll import Registration
+from cronpoll.core.calendar import schedule_of
 from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
 from cronpoll.testing import World, run
 from tests.support import Job, minutes
@@ -152,8 +156,143 @@ async def windows() -> World:
     return world
 
 
+async def by_hand() -> World:
+    """Runs by hand beside what is owed: before it, during it, with windows, and where nothing is made up for."""
+    world = World("2026-03-02T08:58:30Z", max_concurrent=1)
+    window = Spread(window=Window("after", 60_000))
+    await world.boot(
+        [
+            task("long", "59 9 * * *", Job(seconds=360)),
+            task("forbid", "0 9 * * *", Job(seconds=30), concurrency="forbid"),
+            task("never", "0,30 12 * * *", Job(seconds=180), catch_up="never"),
+            task("spread", "0 11 * * *", Job(seconds=30), concurrency="forbid", spread=window),
+        ]
+    )
+    await world.until("2026-03-02T09:10:00Z")
+    spread = task("spread", "0,1,3,4 10 * * *", Job(seconds=400), concurrency="forbid", spread=window)
+    await world.reload(
+        [
+            task("long", "59 9 * * *", Job(seconds=360)),
+            task("forbid", "0,3 10 * * *", Job(seconds=150), concurrency="forbid"),
+            task("never", "0,30 12 * * *", Job(seconds=180), catch_up="never"),
+            spread,
+        ]
+    )
+    await world.until("2026-03-02T10:02:00Z")  # the only slot is taken: what is due waits
+    await world.run_now("forbid")
+    await world.until("2026-03-02T10:02:30Z")
+    await world.run_now("spread")
+    await world.until("2026-03-02T11:58:30Z")
+    await world.run_now("never")
+    await world.passes(hours=2)
+    await world.stop()
+    return world
+
+
+async def twins() -> World:
+    """Periods that choose the same second, in time, after a downtime, and in a run of their own."""
+    world = World("2026-03-02T05:00:00Z")
+
+    def tasks(salt: str) -> list[Registration]:
+        window = Spread(window=Window("after", 300_000), seed=Seed(salt=salt))
+        return [
+            task("w", "* * * * *", spread=window),
+            task("forbid", "* * * * *", Job(seconds=400), concurrency="forbid", spread=window),
+        ]
+
+    await world.boot(tasks(""))
+    await world.passes(minutes=8)
+    await world.stop()
+    await world.passes(minutes=30)
+    await world.boot(tasks(""))
+    await world.passes(minutes=4)
+    await world.reload(tasks("b"))
+    await world.passes(minutes=6)
+    await world.stop()
+    return world
+
+
+async def redrawn() -> World:
+    """A salt that is edited: periods that were executed come again, one by one and in a summary, and stay as they are."""
+    world = World("2026-03-02T05:00:00Z")
+
+    def tasks(salt: str) -> list[Registration]:
+        window = Spread(window=Window("after", 2 * HOUR), seed=Seed(salt=salt))
+        return [task("w", "0,10,20,30,40,50 * * * *", spread=window)]
+
+    await world.boot(tasks("a"))
+    await world.passes(hours=4)
+    await world.reload(tasks("b"))
+    await world.passes(minutes=1)
+    await world.stop()
+    await world.passes(hours=2)
+    await world.boot(tasks("b"))
+    await world.passes(hours=4)
+    await world.reload(tasks("c"))
+    await world.passes(hours=4)
+    await world.stop()
+    return world
+
+
+async def edited_at_restart() -> World:
+    """The file is edited while nothing runs, after a crash: deaths are counted first, then the old schedule is evaluated."""
+    world = World("2026-03-02T09:59:30Z")
+
+    def tasks(minute: int, *, again: bool = True) -> list[Registration]:
+        policy: Any = "restart" if again else "abandon"
+        return [
+            task("forbid", f"{minute} * * * *", Job(seconds=3_600), concurrency="forbid", interrupted="abandon"),
+            task("queue", f"{minute} * * * *", Job(seconds=3_600), minutes(minute + 1), interrupted=policy),
+            task("often", f"{minute // 2}-59 * * * *", catch_up="never"),
+        ]
+
+    await world.boot(tasks(0))
+    for number, minute in enumerate((45, 0, 20, 20)):
+        await world.passes(minutes=6)
+        await world.crash()
+        await world.passes(minutes=85)
+        await world.boot(tasks(minute, again=number != 1))
+    await world.passes(hours=1)
+    await world.suspend("often")
+    await world.passes(minutes=50)
+    await world.resume("often")
+    await world.stop()
+    return world
+
+
+async def cut_off() -> World:
+    """Stops that do not wait, starts that were held up: what fell into a run, what waited for a slot, what came later."""
+    world = World("2026-03-02T11:59:30Z", max_concurrent=2, stop_timeout=timedelta(0))
+    tasks = [
+        task("never", "0,1,3,4 * * * *", Job(seconds=100), catch_up="never"),
+        task("long", "30 * * * *", Job(seconds=300), interrupted="restart"),
+        task("longer", "30 * * * *", Job(seconds=280), interrupted="abandon"),
+        task("waits", "31 * * * *", catch_up="never"),
+    ]
+    await world.boot(tasks)
+    await world.until("2026-03-02T12:01:20Z")
+    world.disk.failures["write"] = [28] * 1_000
+    await world.until("2026-03-02T12:06:30Z")
+    world.disk.failures.clear()
+    await world.until("2026-03-02T13:01:10Z")
+    await world.stop()
+    await world.passes(minutes=1)
+    await world.boot(tasks)
+    await world.until("2026-03-02T13:32:00Z")
+    await world.stop()
+    await world.passes(minutes=5)
+    await world.boot(tasks)
+    await world.passes(hours=2)
+    await world.stop()
+    return world
+
+
 LIVES: dict[str, Callable[[], Any]] = {
-    life.__name__: life for life in (ordinary, failures, deaths, overlap, edits, clocks, windows)
+    life.__name__: life
+    for life in (
+        *(ordinary, failures, deaths, overlap, edits, clocks, windows),
+        *(by_hand, twins, redrawn, edited_at_restart, cut_off),
+    )
 }
 LOG_ONLY = {"TaskScheduled", "TaskPreserved", "PollStarted", "PollCompleted", "JournalCompacted", "TaskRetryStarted"}
 
@@ -693,6 +832,167 @@ def stop_never_ends(trace: Trace) -> None:
     trace.append({"event": "DaemonStopped", "at": at, "reason": "signal"})
 
 
+def swallowed_by_hand(trace: Trace) -> None:
+    """What was due before a run by hand began is skipped with what fell into it."""
+    skip = trace[place(trace, "TaskSkipped", taskName="forbid")]
+    skip |= {"firstScheduledTime": skip.pop("owedAt"), "count": 2}
+    gone(trace, place(trace, "TaskRunStarted", taskName="forbid", trigger="owed"))
+
+
+def swallowed_alone(trace: Trace) -> None:
+    """It is skipped by itself, before what fell into the run."""
+    index = place(trace, "TaskSkipped", taskName="forbid")
+    trace.insert(index, {**trace[index], "scheduledTime": trace[index].pop("owedAt")})
+    del trace[index]["owedAt"]
+    gone(trace, place(trace, "TaskRunStarted", taskName="forbid", trigger="owed"))
+
+
+def swallowed_period(trace: Trace) -> None:
+    """The same with windows: the owed period is counted among those that a later one has overtaken."""
+    first = place(trace, "TaskSkipped", taskName="spread")
+    skip = trace[first + 1]
+    trace[first] |= {"firstScheduledTime": trace[first]["scheduledTime"], "count": 2}
+    trace[first] |= {"scheduledTime": skip.pop("owedAt"), "nominalTime": skip.pop("owedPeriod")}
+    gone(trace, place(trace, "TaskRunStarted", taskName="spread", trigger="owed"))
+
+
+def owed_out_of_the_run(trace: Trace) -> None:
+    """What fell into the run by hand is called owed from before it."""
+    skip = place(trace, "TaskSkipped", 2, taskName="spread")
+    trace[skip] |= {"owedAt": trace[skip - 1]["scheduledTime"], "owedPeriod": trace[skip - 1]["nominalTime"]}
+
+
+def owed_for_another_period(trace: Trace) -> None:
+    trace[place(trace, "TaskRunStarted", taskName="spread", trigger="owed")]["nominalTime"] = "2026-03-02T10:00:00Z"
+
+
+def missed_in_a_run_by_hand(trace: Trace) -> None:
+    index = place(trace, "TaskRunStarted", taskName="never", trigger="due")
+    run = gone(trace, index)
+    due = run["scheduledTime"]
+    fields = {"at": run["at"], "taskName": "never", "firstMissed": due, "lastMissed": due, "count": 1}
+    trace.insert(index, {"event": "TaskMissed", **fields, "reason": "none"})
+
+
+def twin_untold(trace: Trace) -> None:
+    del trace[place(trace, "TaskSkipped", taskName="w")]
+
+
+def twin_uncounted(trace: Trace) -> None:
+    twins = next(item for item in trace if item["event"] == "TaskSkipped" and item.get("count") == 2)
+    del twins["count"], twins["firstScheduledTime"]
+
+
+def twins_in_a_summary(trace: Trace) -> None:
+    """Counted by instants, as if each were one period."""
+    trace[place(trace, "TaskSkipped", 1, taskName="w")]["count"] -= 1
+
+
+def earlier_twin(trace: Trace) -> None:
+    skip = place(trace, "TaskSkipped", taskName="w")
+    start = trace[place(trace, "TaskRunStarted", runId=trace[skip]["runId"])]
+    trace[skip]["nominalTime"], start["nominalTime"] = start["nominalTime"], trace[skip]["nominalTime"]
+
+
+def second_outcome_in_a_summary(trace: Trace) -> None:
+    trace[place(trace, "TaskSkipped", taskName="w")]["count"] += 1
+
+
+def second_outcome(trace: Trace) -> None:
+    """A period that was executed before the salt was edited is skipped when it comes again."""
+    edit = place(trace, "TaskOverridden", 1, taskName="w")
+    spread = msgspec.convert(trace[edit]["newState"]["options"]["spread"], Spread)
+    schedule = schedule_of("w", trace[edit]["newState"]["cronExpression"], UTC, "both", spread)
+    period = trace[edit]["handled"][-1]
+    due = msgspec.to_builtins(schedule.due_at(datetime.fromisoformat(period).replace(tzinfo=UTC)))
+    assert due > trace[edit]["at"]
+    index = next(index for index, item in enumerate(trace) if item["at"] > due)
+    fields = {"at": due, "taskName": "w", "scheduledTime": due, "nominalTime": period}
+    trace.insert(index, {"event": "TaskSkipped", **fields, "reason": "its period was handled"})
+
+
+def executed_forgotten(trace: Trace) -> None:
+    """The edit does not remember which periods were executed."""
+    del trace[place(trace, "TaskOverridden", 1, taskName="w")]["handled"]
+
+
+def overtaken_called_missed(trace: Trace) -> None:
+    skip = place(trace, "TaskSkipped", taskName="w")
+    item = trace[skip]
+    fields = {key: item[key] for key in ("at", "taskName", "count", "reason", "runId")}
+    first, last = item["firstScheduledTime"], item["scheduledTime"]
+    trace[skip] = {"event": "TaskMissed", **fields, "firstMissed": first, "lastMissed": last}
+
+
+def lost_at_restart(trace: Trace) -> None:
+    edit = trace[place(trace, "TaskOverridden", taskName="forbid")]
+    del edit["owedAt"]
+    gone(trace, place(trace, "TaskRunStarted", taskName="forbid", trigger="owed"))
+    trace[:] = [item for item in trace if item.get("taskName") != "forbid" or item["at"] <= edit["at"]]
+
+
+def earlier_lost_at_restart(trace: Trace) -> None:
+    """What the owed minute stands for is not told."""
+    del trace[place(trace, "TaskMissed", taskName="forbid")]
+
+
+def skipped_in_a_run_that_died(trace: Trace) -> None:
+    index = place(trace, "TaskOverridden", taskName="forbid")
+    due = trace[index].pop("owedAt")
+    fields = {"at": trace[index]["at"], "taskName": "forbid", "scheduledTime": due}
+    trace.insert(index, {"event": "TaskSkipped", **fields, "reason": "the task was still running"})
+    at = trace[index]["at"]
+    trace[:] = [item for item in trace if item.get("taskName") != "forbid" or item["at"] <= at]
+
+
+def restarted_against_the_file(trace: Trace) -> None:
+    trace[place(trace, "TaskOrphaned", 1, taskName="queue")]["restart"] = True
+
+
+def died_more_often(trace: Trace) -> None:
+    trace[place(trace, "TaskOrphaned", 1, taskName="queue")]["deaths"] = 1
+
+
+def held_by_the_old_delay(trace: Trace) -> None:
+    held = trace[place(trace, "TaskQuarantined", taskName="queue")]
+    held["until"] = later(held["at"], minutes=1)
+
+
+def settled_too_far(trace: Trace) -> None:
+    edit = trace[place(trace, "TaskOverridden", taskName="often")]
+    edit["settledUntil"] = later(edit["settledUntil"], minutes=1)
+
+
+def reset_unasked(trace: Trace) -> None:
+    trace[place(trace, "TaskOverridden", taskName="often")]["reset"] = True
+
+
+def not_lifted(trace: Trace) -> None:
+    trace[place(trace, "TaskResumed")]["lifted"] = False
+
+
+def missed_in_a_run_that_was_cut_off(trace: Trace) -> None:
+    index = place(trace, "TaskOrphaned", taskName="never")
+    at = trace[index]["at"]
+    trace[:] = [item for item in trace if item.get("taskName") != "never" or item["at"] <= at]
+    run = gone(trace, place(trace, "TaskRunStarted", taskName="never", at=at))
+    due = run["scheduledTime"]
+    fields = {"at": at, "taskName": "never", "firstMissed": due, "lastMissed": due, "count": 1}
+    trace.insert(index + 2, {"event": "TaskMissed", **fields, "reason": "none"})
+
+
+def abandoned_and_restarted(trace: Trace) -> None:
+    trace[place(trace, "TaskRunInterrupted", taskName="longer")]["restart"] = True
+
+
+def later_ones_untold(trace: Trace) -> None:
+    del trace[place(trace, "TaskMissed", taskName="never")]
+
+
+def waited_for_nothing(trace: Trace) -> None:
+    del trace[place(trace, "TaskRunStarted", taskName="waits")]["waitedSince"]
+
+
 LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "start-owed.not-due": ("ordinary", start_never_due),
     "start-owed.unknown-task": ("ordinary", start_of_nobody),
@@ -775,6 +1075,94 @@ LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "initialize-ends.forgotten": ("edits", initialize_forgotten),
     "initialize-ends.never": ("ordinary", initialize_never_ends),
     "stop-ends.never": ("ordinary", stop_never_ends),
+    "unstarted-only-for-cause.by-hand": ("by_hand", swallowed_by_hand),
+    "unstarted-only-for-cause.by-hand-alone": ("by_hand", swallowed_alone),
+    "every-minute-accounted.by-hand-period": ("by_hand", swallowed_period),
+    "start-owed.by-hand-during": ("by_hand", owed_out_of_the_run),
+    "start-owed.another-period": ("by_hand", owed_for_another_period),
+    "unstarted-only-for-cause.by-hand-never": ("by_hand", missed_in_a_run_by_hand),
+    "every-minute-accounted.twin": ("twins", twin_untold),
+    "every-minute-accounted.twin-skipped": ("twins", twin_uncounted),
+    "every-minute-accounted.twin-summary": ("twins", twins_in_a_summary),
+    "no-make-up-bursts.twin": ("twins", earlier_twin),
+    "outcomes-permanent.summary": ("redrawn", second_outcome_in_a_summary),
+    "outcomes-permanent.again": ("redrawn", second_outcome),
+    "outcomes-permanent.forgotten": ("redrawn", executed_forgotten),
+    "unstarted-only-for-cause.overtaken": ("redrawn", overtaken_called_missed),
+    "unstarted-only-for-cause.restart": ("edited_at_restart", lost_at_restart),
+    "every-minute-accounted.restart": ("edited_at_restart", earlier_lost_at_restart),
+    "unstarted-only-for-cause.died": ("edited_at_restart", skipped_in_a_run_that_died),
+    "interrupted-restarted.file": ("edited_at_restart", restarted_against_the_file),
+    "quarantine.deaths": ("edited_at_restart", died_more_often),
+    "quarantine.edit": ("edited_at_restart", held_by_the_old_delay),
+    "every-minute-accounted.settled-until": ("edited_at_restart", settled_too_far),
+    "unstarted-only-for-cause.reset": ("edited_at_restart", reset_unasked),
+    "suspension-holds.lifted": ("edited_at_restart", not_lifted),
+    "unstarted-only-for-cause.cut-off": ("cut_off", missed_in_a_run_that_was_cut_off),
+    "interrupted-restarted.abandoned": ("cut_off", abandoned_and_restarted),
+    "every-minute-accounted.later": ("cut_off", later_ones_untold),
+    "start-owed.waited": ("cut_off", waited_for_nothing),
+}
+
+
+# -- mistakes of an older version, which its own judge called clean -----------------------------------------------------
+
+
+async def ordered(world: World, name: str) -> None:
+    """Start a task by hand, in this version or in the one that made these mistakes."""
+    if hasattr(world, "run_now"):
+        await world.run_now(name)
+    else:
+        await world.scheduler._engine.run_now(name)
+
+
+async def owed_before_a_run_by_hand() -> World:
+    world = World("2026-03-02T08:58:30Z", max_concurrent=1)
+    forbid = task("f", "0 9,10 * * *", Job(seconds=60), concurrency="forbid")
+    await world.boot([task("long", "59 9 * * *", Job(seconds=300)), forbid])
+    await world.until("2026-03-02T10:02:00Z")
+    await ordered(world, "f")
+    await world.passes(minutes=10)
+    await world.stop()
+    return world
+
+
+async def due_in_a_run_by_hand() -> World:
+    world = World("2026-03-02T09:58:30Z")
+    await world.boot([task("f", "0 10 * * *", Job(seconds=180), catch_up="never")])
+    await ordered(world, "f")
+    await world.passes(minutes=10)
+    await world.stop()
+    return world
+
+
+async def a_second_chosen_twice() -> World:
+    world = World("2026-03-02T05:00:00Z")
+    await world.boot([task("w", "* * * * *", spread=Spread(window=Window("after", 300_000)))])
+    await world.passes(minutes=10)
+    await world.stop()
+    return world
+
+
+async def crash_and_edit() -> World:
+    world = World("2026-03-02T09:59:30Z")
+    options: dict[str, Any] = {"concurrency": "forbid", "interrupted": "abandon"}
+    await world.boot([task("f", "0 * * * *", Job(seconds=3_600), **options)])
+    await world.until("2026-03-02T10:05:00Z")
+    await world.crash()
+    await world.until("2026-03-02T11:30:00Z")
+    await world.boot([task("f", "45 * * * *", Job(seconds=3_600), **options)])
+    await world.passes(hours=1)
+    await world.stop()
+    return world
+
+
+MISTAKES: dict[str, Callable[[], Any]] = {
+    "unstarted-only-for-cause.old-by-hand": owed_before_a_run_by_hand,
+    "unstarted-only-for-cause.old-by-hand-never": due_in_a_run_by_hand,
+    "every-minute-accounted.old-twin": a_second_chosen_twice,
+    "outcomes-permanent.old-summary": redrawn,
+    "unstarted-only-for-cause.old-restart": crash_and_edit,
 }
 
 
@@ -783,13 +1171,16 @@ def write(path: Path, trace: Trace) -> None:
 
 
 def main() -> None:
-    good = {name: lived(life) for name, life in LIVES.items()}
-    for name, trace in good.items():
-        write(HERE / "good" / f"{name}.jsonl", trace)
+    for name, life in LIVES.items():
+        path = HERE / "good" / f"{name}.jsonl"
+        if not path.exists():
+            write(path, lived(life))
     for name, (life, lie) in LIES.items():
-        trace = [dict(event) for event in good[life]]
-        lie(trace)
-        write(HERE / "bad" / f"{name}.jsonl", trace)
+        path = HERE / "bad" / f"{name}.jsonl"
+        if not path.exists():
+            trace = [json.loads(line) for line in (HERE / "good" / f"{life}.jsonl").read_text().splitlines()]
+            lie(trace)
+            write(path, trace)
 
 
 if __name__ == "__main__":
