@@ -208,7 +208,7 @@ def _skipped_in_run(task: TaskState, due: DueTimes, now: Now, waiting_since: dat
         else:
             owed = Start("owed", due_at, _period_to_start(task, due, due_at) if due.windowed else None)
             gone = _gone(task, due, due_at, owed.period or due_at, before, now)
-            events = tuple(gone_events(task, owed_before(task) + gone, now.wall, None))
+            events = tuple(gone_events(task, owed_before(task, owed) + gone, now.wall, None))
     skipped = e.TaskSkipped(
         now.wall,
         task.task_name,
@@ -271,7 +271,7 @@ def started(task: TaskState, start: Start, run_id: str, now: datetime, waited_si
         return (run,)
     events: list[e.Event] = []
     if trigger not in ("owed", "manual"):
-        events += gone_events(task, owed_before(task), now, run_id)
+        events += gone_events(task, owed_before(task, start), now, run_id)
     events += gone_events(task, start.gone, now, run_id)
     if is_retry:
         events.append(e.TaskRetryStarted(now, name, task.attempt))
@@ -280,9 +280,9 @@ def started(task: TaskState, start: Start, run_id: str, now: datetime, waited_si
     return (*events, run)
 
 
-def owed_before(task: TaskState) -> tuple[Gone, ...]:
-    """What stayed owed beside the schedule, when something later takes its place."""
-    if task.owed_at is None:
+def owed_before(task: TaskState, start: Start) -> tuple[Gone, ...]:
+    """What stayed owed beside the schedule, when a start for another instant takes its place."""
+    if task.owed_at is None or task.owed_at == start.due_at:
         return ()
     passed = Passed(task.owed_at, task.owed_at, 1, task.owed_period)
     return (Gone(passed, "missed" if task.owed_period is None else "skipped", reasons.OWED_OVERTAKEN),)
@@ -451,7 +451,7 @@ def still_owed(task: TaskState, due: DueTimes, now: Now, waiting_since: datetime
         return (), None
     events, start = by_schedule(task, due, latest, now, waiting_since)
     if start is not None:
-        return tuple(gone_events(task, owed_before(task) + start.gone, now.wall, None)), start
+        return tuple(gone_events(task, owed_before(task, start) + start.gone, now.wall, None)), start
     return events, None
 
 
