@@ -548,13 +548,13 @@ def _every_minute_is_accounted_for(soak: Soak, record: list[e.Event]) -> None:
         (added,) = [event for event in events if isinstance(event, e.TaskAdded)]
         starts = [event for event in events if isinstance(event, e.TaskRunStarted)]
         settled = Counter(event.due_at for event in starts if event.trigger in ("due", "boot"))
-        settled.update(event.due_at for event in events if isinstance(event, e.TaskSkipped))
-        for event in events:
-            if isinstance(event, e.TaskMissed):
-                minute = event.first_missed
-                while minute <= event.last_missed:
-                    settled[minute] += due(task, minute)
-                    minute += MINUTE
+        passed = [(event.first_missed, event.last_missed) for event in events if isinstance(event, e.TaskMissed)]
+        passed += [
+            (event.first_due_at or event.due_at, event.due_at) for event in events if isinstance(event, e.TaskSkipped)
+        ]
+        for first, last in passed:
+            for number in range((last - first) // MINUTE + 1):
+                settled[first + number * MINUTE] += due(task, first + number * MINUTE)
         minute, until = added.at.replace(second=0, microsecond=0), max(*settled, starts[-1].started_at)
         assert until <= record[-1].at, f"{name}: {until} had not come yet"
         while minute <= until:
