@@ -1554,9 +1554,12 @@ class Audit:
             kept = at is not None and at <= settled
             self._check(kept, p.FOR_CAUSE, task, event, f"the period {_text(period)} had not been handled")
         if isinstance(new, Chosen) and new.exact and len(event.handled) < _MANY:
-            for _, period in new.between(event.at, event.at + new.reach):
+            # What the new schedule counts from: ahead of now if the clock was set back.
+            since = max(event.at, task.settled if isinstance(event, e.TaskAdded) else task.served or event.at)
+            for _, period in new.between(since, since + new.reach):
                 at = ticks.due_at(period)
-                again = at is not None and at <= settled and period not in event.handled
+                before = task.has_outcome(period) or (at is not None and at <= settled)
+                again = before and period not in event.handled
                 self._check(not again, p.PERMANENT, task, event, f"the period {_text(period)} is to be handled again")
 
     def _owed_still(self, task: _Task, event: e.TaskOverridden) -> datetime | None:

@@ -23,8 +23,8 @@ class Guarantee:
 
 START_OWED: Final = Guarantee(
     "start-owed",
-    "A run starts only by hand or because a start is owed: for a due minute, a retry, an interrupted run, or what an "
-    "edited schedule still owed; and only of a registered task, while the scheduler is active",
+    "A run starts only by hand or because a start is owed: for a due minute, a retry, an interrupted run, or what "
+    "stayed owed when a schedule was edited or a run began by hand; and only of a registered task, while the scheduler is active",
     ("001 S3", "003 S3"),
 )
 NO_OVERLAP: Final = Guarantee(
@@ -46,7 +46,7 @@ ONE_SUCCESS: Final = Guarantee(
 )
 NO_BURST: Final = Guarantee(
     "no-make-up-bursts",
-    "After any pause there is one start, for the latest due instant, however many were missed",
+    "After any pause there is one start, for the latest due instant to which the rules give one, however many were missed",
     ("001 S6", "Kron 4"),
 )
 ACCOUNTED: Final = Guarantee(
@@ -62,7 +62,8 @@ FOR_CAUSE: Final = Guarantee(
 )
 PERMANENT: Final = Guarantee(
     "outcomes-permanent",
-    "What was settled without a start, skipped, missed or passed, is never started later",
+    "Every due instant and period has one outcome: what was settled, with a start or without, is neither started nor "
+    "settled again, in a summary neither",
     ("Kron 5",),
 )
 RETRY_RULE: Final = Guarantee(
