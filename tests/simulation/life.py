@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronpoll import Journal, Registration
+from cronpoll.core import events as e
 from cronpoll.core.errors import CronpollError, ManualStartRefusedError, RegistrationError, SuspensionRefusedError
 from cronpoll.core.guarantees import Audit, Report
 from cronpoll.runtime.engine import Engine
@@ -21,6 +22,7 @@ from cronpoll.runtime.runs import current_run
 from cronpoll.store.reading import read_history
 from cronpoll.testing import SimulatedCrashError, World, run
 from tests.simulation.plan import ZONES, Behaviour, Plan, Step, TaskPlan
+from tests.simulation.remembered import Gone, Start
 
 HAIR = 0.0013
 """Steps happen ever so little after a whole second, a little more each time: the scheduler itself acts on whole ones."""
@@ -29,23 +31,12 @@ CALM_SECONDS = 130
 _DURABLE_TAIL = 1 << 16
 
 
-class Start(NamedTuple):
-    """A start, as model and log can both tell it."""
-
-    name: str
-    why: str
-    due: datetime
-    at: datetime
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.why} for {self.due:%d %H:%M:%S} at {self.at:%d %H:%M:%S.%f}"
-
-
 class Lived(NamedTuple):
     """What is known of a life that is over."""
 
     broken: list[str]
     starts: list[Start]
+    gone: list[Gone]
     days: float
     log: list[Any]
     occasions: Counter[str]
@@ -61,6 +52,7 @@ class Life:
         self.begun: Counter[str] = Counter()
         self.at_once: Counter[str] = Counter()
         self.broken: list[str] = []
+        self.dying = False
         timeout = None if plan.stop_timeout is None else timedelta(seconds=plan.stop_timeout)
         self.world = World(
             plan.start,
@@ -101,15 +93,28 @@ class Life:
                         code = int(behaviour.fails)
                         await self.world.processes.command(behaviour.seconds, code=code, stubborn=deaf)()
                     case "stubborn":
-                        with contextlib.suppress(asyncio.CancelledError):
-                            await asyncio.sleep(behaviour.seconds)
-                        await asyncio.sleep(2.0171)
+                        await self._deaf_until(behaviour.seconds, patience=1)
+                        await self._deaf_until(2.0171)
+                    case "deaf":
+                        await self._deaf_until(behaviour.seconds)
                     case _:
                         await asyncio.sleep(behaviour.seconds)
                 if behaviour.fails:
                     raise RuntimeError("as planned")
 
         return callback
+
+    async def _deaf_until(self, seconds: float, patience: int = 1_000) -> None:
+        """Sleep, and do not hear that it should end, so many times. But who dies with the process, dies."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (left := end - loop.time()) >= 1e-6 and patience:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                if self.dying:
+                    raise
+                patience -= 1
 
     @contextlib.contextmanager
     def _watched(self, task: TaskPlan) -> Iterator[Behaviour]:
@@ -138,6 +143,7 @@ class Life:
 
     async def live(self) -> None:
         world = self.world
+        self.outside = asyncio.all_tasks()
         await self.boot()
         for step in self.plan.steps:
             await asyncio.sleep(step.after + HAIR)
@@ -162,11 +168,10 @@ class Life:
 
     async def boot(self) -> None:
         """Start a scheduler. It may die of what was planned for its disk, or refuse to start with it: then there is none."""
-        self.at_once.clear()
         try:
             await self.world.boot(self.present())
         except SimulatedCrashError:
-            await self.world.crash()
+            await self.crash()
         except CronpollError as error:
             if not self.plan.rough or isinstance(error, RegistrationError):
                 raise
@@ -174,7 +179,7 @@ class Life:
     async def revived(self) -> bool:
         """Start again what has died."""
         if self.world._scheduler is not None:
-            await self.world.crash()
+            await self.crash()
         await self.boot()
         return self.engine is not None
 
@@ -189,8 +194,7 @@ class Life:
         world, amount = self.world, step.amount
         match step.deed:
             case "edit":
-                assert step.task is not None
-                self.tasks[step.name] = step.task
+                self.edit_file(step)
                 await self.reload()
             case "leave out":
                 self.tasks.pop(step.name, None)
@@ -209,6 +213,7 @@ class Life:
                 except CronpollError:  # its last words could not be written
                     assert self.plan.rough
                 await asyncio.sleep(amount)
+                self.edit_file(step)
                 await self.boot()
             case "crash in a call":
                 world.disk.crash_at = len(world.disk.calls) + 1 + amount
@@ -257,20 +262,33 @@ class Life:
             await self.reload()
 
     async def order(self, step: Step) -> None:
-        engine = self.engine
-        assert engine is not None
-        orders = {"run": engine.run_now, "suspend": engine.suspend, "resume": engine.resume}
+        world = self.world
+        orders = {"run": world.run_now, "suspend": world.suspend, "resume": world.resume}
         with contextlib.suppress(ManualStartRefusedError, SuspensionRefusedError):
             await orders[step.deed](step.name)
 
+    async def crash(self) -> None:
+        """With the process everything in it ends, also what an earlier stop in it gave up."""
+        self.world._others = {task for task in self.world._others if task in self.outside}
+        self.dying = True
+        await self.world.crash()
+        self.dying = False
+
     async def die(self, step: Step, *, power: bool = False) -> None:
         world = self.world
-        await world.crash()
+        await self.crash()
         if power:
             world.disk.power_fails(keep=step.more, zeros=step.more % 7)
             world.processes._alive.clear()
         await asyncio.sleep(step.amount)
+        self.edit_file(step)
         await self.boot()
+
+    def edit_file(self, step: Step) -> None:
+        if step.task is not None:
+            self.tasks[step.name] = step.task
+        elif step.left_out:
+            self.tasks.pop(step.name, None)
 
     # -- what has to hold -------------------------------------------------------------------------------------------------
 
@@ -348,18 +366,27 @@ def lived(plan: Plan) -> Lived:
         asyncio.get_running_loop().set_exception_handler(_unless_planned)
         await life.live()
         elapsed = life.world.clock.monotonic()
+        life.dying = True
 
     run(main)
     events = life.world.log.events
-    starts = [
-        Start(
-            event.task_name,
-            "due" if event.trigger == "boot" else event.trigger,
-            event.due_at,
-            event.started_at,
-        )
-        for event in events
-        if type(event).__name__ == "TaskRunStarted"
-    ]
     broken = [*life.broken, *life.judged()]
-    return Lived(broken, starts, elapsed / 86_400, events, life.occasions)
+    return Lived(broken, *told_by(events), elapsed / 86_400, events, life.occasions)
+
+
+def told_by(events: list[Any]) -> tuple[list[Start], list[Gone]]:
+    """What a log says about starts, and about due instants that got none."""
+    starts: list[Start] = []
+    gone: list[Gone] = []
+    for event in events:
+        match event:
+            case e.TaskRunStarted():
+                why = "due" if event.trigger == "boot" else event.trigger
+                starts.append(Start(event.task_name, why, event.due_at, event.started_at, event.period))
+            case e.TaskMissed():
+                gone.append(Gone(event.task_name, "missed", event.last_missed, event.count, event.at))
+            case e.TaskSkipped():
+                gone.append(Gone(event.task_name, "skipped", event.due_at, event.count, event.at))
+            case e.TaskResumed() if event.last_passed is not None:
+                gone.append(Gone(event.task_name, "resumed", event.last_passed, event.count, event.at))
+    return starts, gone
