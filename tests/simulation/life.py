@@ -21,6 +21,7 @@ from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
 from cronpoll.store.reading import read_history
 from cronpoll.testing import SimulatedCrashError, World, run
+from tests.simulation.asked import Foretelling, a_moment, asked, explained, folded_again, registration_of
 from tests.simulation.plan import ZONES, Behaviour, Plan, Step, TaskPlan
 from tests.simulation.remembered import Gone, Start
 
@@ -158,6 +159,10 @@ class Life:
             assert await self.revived()
         await asyncio.sleep(CALM_SECONDS)
         await self.same_when_read()
+        if not self.plan.rough:  # in a rough life things happen that nobody lives to write down
+            assert self.engine is not None
+            self.broken += folded_again(world.log.events, self.engine.book)
+        self.broken += explained(world.log.events)
 
     @property
     def engine(self) -> Engine | None:
@@ -168,8 +173,11 @@ class Life:
 
     async def boot(self) -> None:
         """Start a scheduler. It may die of what was planned for its disk, or refuse to start with it: then there is none."""
+        mark = len(self.world.log.events)
+        foretelling = await self.ask_plan()
         try:
             await self.world.boot(self.present())
+            await self.compare(foretelling, mark)
         except SimulatedCrashError:
             await self.crash()
         except CronpollError as error:
@@ -184,11 +192,27 @@ class Life:
         return self.engine is not None
 
     async def reload(self) -> None:
+        mark = len(self.world.log.events)
+        foretelling = await self.ask_plan()
         try:
             await self.world.reload(self.present())
+            await self.compare(foretelling, mark)
         except (CronpollError, SimulatedCrashError) as error:
             if not self.plan.rough or isinstance(error, RegistrationError):
                 raise AssertionError(f"a change was refused: {error!r}") from error
+
+    async def ask_plan(self) -> Foretelling | None:
+        if self.world.disk.crash_at is not None or self.world.disk.failures or self.world.disk.capacity is not None:
+            return None  # what will become of the reload is not the plan's business
+        return await asked(self.world.disk, self.world.now, self.zone, self.tasks.values(), self.engine)
+
+    async def compare(self, foretelling: Foretelling | None, mark: int) -> None:
+        await a_moment()
+        engine = self.engine
+        if foretelling is not None and engine is not None:
+            excused = [*engine.held(), *engine._admission.names]
+            wrong = foretelling.compared(self.world.log.events[mark:], excused)
+            self.broken += [] if wrong is None else [wrong]
 
     async def do(self, step: Step) -> None:
         world, amount = self.world, step.amount
@@ -327,28 +351,6 @@ class Life:
 
     def _audit_of_log(self) -> Report:
         return Audit(ZoneInfo, durable=False).see_all(self.world.log.events).report()
-
-
-def registration_of(task: TaskPlan, callback: Any) -> Registration:
-    return Registration(
-        task.name,
-        task.cron,
-        callback,
-        timedelta(seconds=task.retry_delay),
-        timezone=task.timezone,
-        repeated_hour=task.repeated_hour,
-        on_change=task.on_change,
-        catch_up=task.catch_up,
-        interrupted=task.interrupted,
-        concurrency=task.concurrency,
-        timeout=None if task.timeout is None else timedelta(seconds=task.timeout),
-        max_attempts=task.max_attempts,
-        retry_backoff=task.backoff,
-        deadline=None if task.deadline is None else timedelta(seconds=task.deadline),
-        suspend=task.suspend,
-        spread=task.spread,
-        description=task.name,
-    )
 
 
 def _unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
