@@ -152,8 +152,9 @@ class Life:
                 continue
             await self.do(step)
             await self.same_when_read()
-        world.disk.failures.clear()
-        world.disk.capacity = world.disk.crash_at = None
+        if self.plan.rough:
+            world.disk.failures.clear()
+            world.disk.capacity = world.disk.crash_at = None
         await asyncio.sleep(HAIR)
         if self.engine is None:
             assert await self.revived()

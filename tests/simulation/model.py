@@ -21,7 +21,7 @@ from cronpoll.core.ticks import AnyTicks, Chosen, ticks_of
 from cronpoll.runtime.engine import STOP_GRACE_SECONDS
 from tests.simulation.asked import registration_of
 from tests.simulation.life import CALM_SECONDS, HAIR
-from tests.simulation.plan import NAMES, ZONES, Plan, Step, TaskPlan
+from tests.simulation.plan import ZONES, Plan, Step, TaskPlan
 from tests.simulation.remembered import INSTANT, MINUTE, NEVER, Gone, Owed, Run, Start, Task, late
 
 NEAR = timedelta(milliseconds=1)
@@ -506,7 +506,7 @@ def disagreement(plan: Plan, starts: list[Start], gone: list[Gone]) -> str | Non
 
 def _parted(expected: Sequence[Start | Gone], happened: Sequence[Start | Gone]) -> Iterator[tuple[datetime, str]]:
     """For each task the first place where two stories of it part, and when."""
-    for name in NAMES:
+    for name in sorted({each.name for each in (*expected, *happened)}):
         stories = ([each for each in story if each.name == name] for story in (expected, happened))
         for one, other in zip_longest(*stories):
             if one is None or other is None or not same(one, other):
