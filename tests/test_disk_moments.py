@@ -109,7 +109,7 @@ class Attempt(contextlib.AbstractContextManager["Attempt"]):
     def __init__(self, refusals: tuple[type[Exception], ...]) -> None:
         self.refusals, self.worked = refusals, False
 
-    def __exit__(self, kind: Any, *_: object) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self.worked = kind is None
         return kind is not None and issubclass(kind, self.refusals)
 
