@@ -39,7 +39,7 @@ def judged(plan: Plan) -> tuple[list[str], float, int, Counter[str]]:
     life = lived(plan)
     broken = list(life.broken)
     if not plan.rough:
-        parted = disagreement(plan, life.starts)
+        parted = disagreement(plan, life.starts, life.gone)
         broken += [] if parted is None else [parted]
     return broken, life.days, len(life.log), life.occasions
 

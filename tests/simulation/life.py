@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronpoll import Journal, Registration
+from cronpoll.core import events as e
 from cronpoll.core.errors import CronpollError, ManualStartRefusedError, RegistrationError, SuspensionRefusedError
 from cronpoll.core.guarantees import Audit, Report
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
 from cronpoll.store.reading import read_history
 from cronpoll.testing import SimulatedCrashError, World, run
+from tests.simulation.asked import Foretelling, a_moment, asked, explained, folded_again, registration_of
 from tests.simulation.plan import ZONES, Behaviour, Plan, Step, TaskPlan
+from tests.simulation.remembered import Gone, Start
 
 HAIR = 0.0013
 """Steps happen ever so little after a whole second, a little more each time: the scheduler itself acts on whole ones."""
@@ -29,23 +32,12 @@ CALM_SECONDS = 130
 _DURABLE_TAIL = 1 << 16
 
 
-class Start(NamedTuple):
-    """A start, as model and log can both tell it."""
-
-    name: str
-    why: str
-    due: datetime
-    at: datetime
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.why} for {self.due:%d %H:%M:%S} at {self.at:%d %H:%M:%S.%f}"
-
-
 class Lived(NamedTuple):
     """What is known of a life that is over."""
 
     broken: list[str]
     starts: list[Start]
+    gone: list[Gone]
     days: float
     log: list[Any]
     occasions: Counter[str]
@@ -61,6 +53,7 @@ class Life:
         self.begun: Counter[str] = Counter()
         self.at_once: Counter[str] = Counter()
         self.broken: list[str] = []
+        self.dying = False
         timeout = None if plan.stop_timeout is None else timedelta(seconds=plan.stop_timeout)
         self.world = World(
             plan.start,
@@ -101,15 +94,28 @@ class Life:
                         code = int(behaviour.fails)
                         await self.world.processes.command(behaviour.seconds, code=code, stubborn=deaf)()
                     case "stubborn":
-                        with contextlib.suppress(asyncio.CancelledError):
-                            await asyncio.sleep(behaviour.seconds)
-                        await asyncio.sleep(2.0171)
+                        await self._deaf_until(behaviour.seconds, patience=1)
+                        await self._deaf_until(2.0171)
+                    case "deaf":
+                        await self._deaf_until(behaviour.seconds)
                     case _:
                         await asyncio.sleep(behaviour.seconds)
                 if behaviour.fails:
                     raise RuntimeError("as planned")
 
         return callback
+
+    async def _deaf_until(self, seconds: float, patience: int = 1_000) -> None:
+        """Sleep, and do not hear that it should end, so many times. But who dies with the process, dies."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (left := end - loop.time()) >= 1e-6 and patience:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                if self.dying:
+                    raise
+                patience -= 1
 
     @contextlib.contextmanager
     def _watched(self, task: TaskPlan) -> Iterator[Behaviour]:
@@ -138,6 +144,7 @@ class Life:
 
     async def live(self) -> None:
         world = self.world
+        self.outside = asyncio.all_tasks()
         await self.boot()
         for step in self.plan.steps:
             await asyncio.sleep(step.after + HAIR)
@@ -145,13 +152,18 @@ class Life:
                 continue
             await self.do(step)
             await self.same_when_read()
-        world.disk.failures.clear()
-        world.disk.capacity = world.disk.crash_at = None
+        if self.plan.rough:
+            world.disk.failures.clear()
+            world.disk.capacity = world.disk.crash_at = None
         await asyncio.sleep(HAIR)
         if self.engine is None:
             assert await self.revived()
         await asyncio.sleep(CALM_SECONDS)
         await self.same_when_read()
+        if not self.plan.rough:  # in a rough life things happen that nobody lives to write down
+            assert self.engine is not None
+            self.broken += folded_again(world.log.events, self.engine.book)
+        self.broken += explained(world.log.events)
 
     @property
     def engine(self) -> Engine | None:
@@ -162,11 +174,13 @@ class Life:
 
     async def boot(self) -> None:
         """Start a scheduler. It may die of what was planned for its disk, or refuse to start with it: then there is none."""
-        self.at_once.clear()
+        mark = len(self.world.log.events)
+        foretelling = await self.ask_plan()
         try:
             await self.world.boot(self.present())
+            await self.compare(foretelling, mark)
         except SimulatedCrashError:
-            await self.world.crash()
+            await self.crash()
         except CronpollError as error:
             if not self.plan.rough or isinstance(error, RegistrationError):
                 raise
@@ -174,23 +188,38 @@ class Life:
     async def revived(self) -> bool:
         """Start again what has died."""
         if self.world._scheduler is not None:
-            await self.world.crash()
+            await self.crash()
         await self.boot()
         return self.engine is not None
 
     async def reload(self) -> None:
+        mark = len(self.world.log.events)
+        foretelling = await self.ask_plan()
         try:
             await self.world.reload(self.present())
+            await self.compare(foretelling, mark)
         except (CronpollError, SimulatedCrashError) as error:
             if not self.plan.rough or isinstance(error, RegistrationError):
                 raise AssertionError(f"a change was refused: {error!r}") from error
+
+    async def ask_plan(self) -> Foretelling | None:
+        if self.world.disk.crash_at is not None or self.world.disk.failures or self.world.disk.capacity is not None:
+            return None  # what will become of the reload is not the plan's business
+        return await asked(self.world.disk, self.world.now, self.zone, self.tasks.values(), self.engine)
+
+    async def compare(self, foretelling: Foretelling | None, mark: int) -> None:
+        await a_moment()
+        engine = self.engine
+        if foretelling is not None and engine is not None:
+            excused = [*engine.held(), *engine._admission.names]
+            wrong = foretelling.compared(self.world.log.events[mark:], excused)
+            self.broken += [] if wrong is None else [wrong]
 
     async def do(self, step: Step) -> None:
         world, amount = self.world, step.amount
         match step.deed:
             case "edit":
-                assert step.task is not None
-                self.tasks[step.name] = step.task
+                self.edit_file(step)
                 await self.reload()
             case "leave out":
                 self.tasks.pop(step.name, None)
@@ -209,6 +238,7 @@ class Life:
                 except CronpollError:  # its last words could not be written
                     assert self.plan.rough
                 await asyncio.sleep(amount)
+                self.edit_file(step)
                 await self.boot()
             case "crash in a call":
                 world.disk.crash_at = len(world.disk.calls) + 1 + amount
@@ -262,14 +292,28 @@ class Life:
         with contextlib.suppress(ManualStartRefusedError, SuspensionRefusedError):
             await orders[step.deed](step.name)
 
+    async def crash(self) -> None:
+        """With the process everything in it ends, also what an earlier stop in it gave up."""
+        self.world._others = {task for task in self.world._others if task in self.outside}
+        self.dying = True
+        await self.world.crash()
+        self.dying = False
+
     async def die(self, step: Step, *, power: bool = False) -> None:
         world = self.world
-        await world.crash()
+        await self.crash()
         if power:
             world.disk.power_fails(keep=step.more, zeros=step.more % 7)
             world.processes._alive.clear()
         await asyncio.sleep(step.amount)
+        self.edit_file(step)
         await self.boot()
+
+    def edit_file(self, step: Step) -> None:
+        if step.task is not None:
+            self.tasks[step.name] = step.task
+        elif step.left_out:
+            self.tasks.pop(step.name, None)
 
     # -- what has to hold -------------------------------------------------------------------------------------------------
 
@@ -310,28 +354,6 @@ class Life:
         return Audit(ZoneInfo, durable=False).see_all(self.world.log.events).report()
 
 
-def registration_of(task: TaskPlan, callback: Any) -> Registration:
-    return Registration(
-        task.name,
-        task.cron,
-        callback,
-        timedelta(seconds=task.retry_delay),
-        timezone=task.timezone,
-        repeated_hour=task.repeated_hour,
-        on_change=task.on_change,
-        catch_up=task.catch_up,
-        interrupted=task.interrupted,
-        concurrency=task.concurrency,
-        timeout=None if task.timeout is None else timedelta(seconds=task.timeout),
-        max_attempts=task.max_attempts,
-        retry_backoff=task.backoff,
-        deadline=None if task.deadline is None else timedelta(seconds=task.deadline),
-        suspend=task.suspend,
-        spread=task.spread,
-        description=task.name,
-    )
-
-
 def _unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     if not isinstance(context.get("exception"), SimulatedCrashError):
         loop.default_exception_handler(context)
@@ -347,18 +369,27 @@ def lived(plan: Plan) -> Lived:
         asyncio.get_running_loop().set_exception_handler(_unless_planned)
         await life.live()
         elapsed = life.world.clock.monotonic()
+        life.dying = True
 
     run(main)
     events = life.world.log.events
-    starts = [
-        Start(
-            event.task_name,
-            "due" if event.trigger == "boot" else event.trigger,
-            event.due_at,
-            event.started_at,
-        )
-        for event in events
-        if type(event).__name__ == "TaskRunStarted"
-    ]
     broken = [*life.broken, *life.judged()]
-    return Lived(broken, starts, elapsed / 86_400, events, life.occasions)
+    return Lived(broken, *told_by(events), elapsed / 86_400, events, life.occasions)
+
+
+def told_by(events: list[Any]) -> tuple[list[Start], list[Gone]]:
+    """What a log says about starts, and about due instants that got none."""
+    starts: list[Start] = []
+    gone: list[Gone] = []
+    for event in events:
+        match event:
+            case e.TaskRunStarted():
+                why = "due" if event.trigger == "boot" else event.trigger
+                starts.append(Start(event.task_name, why, event.due_at, event.started_at, event.period))
+            case e.TaskMissed():
+                gone.append(Gone(event.task_name, "missed", event.last_missed, event.count, event.at))
+            case e.TaskSkipped():
+                gone.append(Gone(event.task_name, "skipped", event.due_at, event.count, event.at))
+            case e.TaskResumed() if event.last_passed is not None:
+                gone.append(Gone(event.task_name, "resumed", event.last_passed, event.count, event.at))
+    return starts, gone

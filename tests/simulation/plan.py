@@ -32,11 +32,14 @@ HOUR = 3_600_000
 
 
 class Behaviour(msgspec.Struct, frozen=True, array_like=True):
-    """One run: how long it takes, whether it fails, and of what kind it is. Not whole seconds, or ends would meet starts."""
+    """One run: how long it takes, whether it fails, and of what kind it is. Not whole seconds, or ends would meet starts.
+
+    A stubborn coroutine takes two seconds to end when it is told to; a deaf one does not hear it at all.
+    """
 
     seconds: float
     fails: bool = False
-    kind: Literal["coroutine", "stubborn", "thread", "process", "deaf process"] = "coroutine"
+    kind: Literal["coroutine", "stubborn", "deaf", "thread", "process", "deaf process"] = "coroutine"
 
 
 class TaskPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,12 +67,12 @@ Deed = Literal[
     "nothing",
     "edit",  # one task is another, or new
     "leave out",
-    "crash",
+    "crash",  # and start again, `amount` seconds later; with a task, or one left out, the file is edited meanwhile
     "power loss",
     "deaths",  # so many in a row, one in each minute
     "crash in a call",  # of the disk, `amount` from now
     "crash between",  # `amount` turns of the loop after the next minute
-    "stop",
+    "stop",  # as "crash", but in order
     "set clock",
     "sleep",
     "run",
@@ -90,6 +93,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     task: TaskPlan | None = None
     amount: int = 0
     more: int = 0
+    left_out: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -121,16 +125,18 @@ def pick(*values: Any) -> st.SearchStrategy[Any]:
 
 def behaviours(rough: bool) -> st.SearchStrategy[Behaviour]:
     seconds = pick(70.0371, 0.0371, 20.0371, 70.0371, 200.0371, 4000.0371)
-    kinds = ("coroutine", "process", "stubborn", "thread", "process", "deaf process") if rough else ("coroutine",)
+    calm = ("coroutine", "coroutine", "coroutine", "deaf")
+    kinds = ("coroutine", "process", "stubborn", "deaf", "thread", "process", "deaf process") if rough else calm
     return st.builds(Behaviour, seconds, pick(False, False, True), pick(*kinds))
 
 
 def spreads(rough: bool) -> st.SearchStrategy[Spread]:
     shapes = ("uniform", "skewEarly", "skewLate", "normal", "exponential") if rough else ("uniform",)
     night = Constraints(hours=(1, 2, 3))
+    lengths = (HOUR, 60_000, 5 * HOUR, 0, 90_500, 180_000, 300_000)  # in the last, every minute, periods soon are twins
     return st.builds(
         Spread,
-        window=st.builds(Window, pick("after", "around", "before"), pick(HOUR, 60_000, 5 * HOUR, 0, 90_500)),
+        window=st.builds(Window, pick("after", "around", "before"), pick(*lengths)),
         distribution=st.builds(lambda name: Distribution(name=name), pick(*shapes)),
         seed=st.builds(Seed, pick("stable", "daily", "weekly"), pick("", "x", "y")),
         avoid=pick(None, None, night),
@@ -184,7 +190,7 @@ CALM = (
         "resume",
         "move",
     ),
-    *("edit", "edit", "deaths"),  # where most can go wrong
+    *("edit", "edit", "deaths", "run", "run", "stop", "crash"),  # where most can go wrong
 )
 WILD = (*CALM, "crash", "power loss", "crash in a call", "crash in a call", "crash between", "full disk", "sick disk")
 
@@ -203,7 +209,10 @@ def steps(draw: st.DrawFn, rough: bool, crons: tuple[str, ...]) -> Step:
         case "sleep":
             return Step(after, deed, amount=draw(pick(90, 4, 6_000, 100_000)))
         case "crash" | "stop" | "power loss":
-            return Step(after, deed, amount=draw(pick(0, 50, 5_000, 100_000)), more=draw(pick(0, 1, 40)))
+            down, more = draw(pick(0, 50, 5_000, 100_000)), draw(pick(0, 1, 40))
+            edited = draw(st.none() | tasks(name, rough, crons))
+            left_out = edited is None and draw(pick(False, False, False, True))
+            return Step(after, deed, name, edited, amount=down, more=more, left_out=left_out)
         case "deaths":
             return Step(after, deed, amount=draw(pick(3, 4, 6)))
         case "crash in a call" | "crash between":

@@ -1,0 +1,151 @@
+"""What the model remembers of a task, and what it knows about its due instants. No rule is here, only words for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from cronpoll.core.ticks import AnyTicks, Chosen
+from tests.simulation.plan import TaskPlan
+
+MINUTE, SECOND, INSTANT = timedelta(minutes=1), timedelta(seconds=1), timedelta(microseconds=1)
+NEVER = float("inf")
+MANY = 100
+"""A record counts no further."""
+
+
+class Start(NamedTuple):
+    """A start, as model and log can both tell it."""
+
+    name: str
+    why: str
+    due: datetime
+    at: datetime
+    period: datetime | None = None
+
+    def __str__(self) -> str:
+        period = "" if self.period is None else f" (period {self.period:%d %H:%M})"
+        return f"{self.name} {self.why} for {self.due:%d %H:%M:%S}{period} at {self.at:%d %H:%M:%S.%f}"
+
+
+class Gone(NamedTuple):
+    """Due instants that were settled without a start of their own, in one record: of what kind, the last, how many."""
+
+    name: str
+    kind: Literal["missed", "skipped", "resumed"]
+    last: datetime
+    number: int
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.number} {self.kind} up to {self.last:%d %H:%M:%S} at {self.at:%d %H:%M:%S.%f}"
+
+
+@dataclass
+class Run:
+    """`done`: when its work is done, which does not go on while the machine sleeps. A timeout does.
+
+    `cut`: somebody wants it to end, and why. Most do so at once. A deaf one does not hear it.
+    """
+
+    number: int
+    started_at: datetime
+    done: float
+    timeout: float
+    fails: bool
+    deaf: bool
+    manual: bool = False
+    detached: bool = False
+    cut: Literal["timeout", "replaced", "stop"] | None = None
+
+    def next(self) -> float:
+        """When something happens to it next."""
+        return min(self.done, self.timeout) if self.cut is None else self.done
+
+
+class Owed(NamedTuple):
+    due: datetime
+    period: datetime | None
+
+
+@dataclass
+class Task:
+    """What is remembered of a name. `began`, `ended`: of the last run that ended, by schedule or by hand."""
+
+    plan: TaskPlan
+    zone: str
+    ticks: AnyTicks
+    base: datetime
+    registered: bool = True
+    served: datetime | None = None
+    runs: list[Run] = field(default_factory=list)
+    newest: int = -1
+    attempt: int = 0
+    due: datetime | None = None
+    period: datetime | None = None
+    retry: float | None = None
+    owed: Owed | None = None
+    interrupted: bool = False
+    suspended: bool = False
+    deaths: int = 0
+    held_until: float = 0.0
+    ran_before: bool = False
+    began: datetime | None = None
+    ended: datetime | None = None
+    handled: set[datetime] = field(default_factory=set)
+    died: bool = False
+    newest_died: bool = False
+
+    @property
+    def asleep(self) -> bool:
+        return self.suspended or self.plan.suspend
+
+    def late(self, due: datetime, now: datetime) -> bool:
+        return late(self.plan, due, now)
+
+    def own_run(self, now: datetime) -> tuple[datetime, datetime] | None:
+        """The task's own run: the one in progress, or the last. What ended later than now did so before the clock was set."""
+        if self.runs:
+            return min(run.started_at for run in self.runs), now
+        if self.began is None or self.ended is None or self.ended > now:
+            return None
+        return self.began, self.ended
+
+    # Due instants, without those of periods that have their outcome already.
+
+    def periods_at(self, due: datetime) -> list[datetime]:
+        if not isinstance(self.ticks, Chosen):
+            return [] if due in self.handled else [due]
+        found = self.ticks.between(due - INSTANT, due)
+        return [nominal for _, nominal in found if nominal not in self.handled]
+
+    def latest(self, until: datetime, after: datetime | None = None) -> datetime | None:
+        """The last due instant up to then that is behind what is settled, and behind `after`."""
+        after = self.base if after is None else max(after, self.base)
+        due = self.ticks.latest(until)
+        while due is not None and due > after and not self.periods_at(due):
+            due = self.ticks.latest(due - INSTANT)
+        return due if due is not None and due > after else None
+
+    def between(self, after: datetime, until: datetime, started: datetime | None = None) -> tuple[datetime, int] | None:
+        """The last of the due instants in (after, until], and how many periods that is, one that is started left out."""
+        found: list[tuple[datetime, datetime]] = []
+        if isinstance(self.ticks, Chosen):
+            found = self.ticks.between(after, until)
+        else:
+            due = self.ticks.after(after)
+            while due is not None and due <= until and len(found) < MANY + 1:
+                found.append((due, due))
+                due = self.ticks.after(due)
+            last = self.ticks.latest(until)
+            if last is not None and len(found) > MANY:
+                last = self.ticks.latest(last - INSTANT) if last == started else last
+                assert last is not None
+                found.append((last, last))
+        found = [(due, period) for due, period in found if period != started and period not in self.handled]
+        return (found[-1][0], min(len(found), MANY)) if found else None
+
+
+def late(plan: TaskPlan, due: datetime, now: datetime) -> bool:
+    return plan.deadline is not None and now.replace(microsecond=0) > due + timedelta(seconds=plan.deadline)
