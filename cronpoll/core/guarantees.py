@@ -60,7 +60,7 @@ _TOLD: Final = 1_000
 
 _AT_EVERY_START: Final = frozenset((p.QUIET_AFTER_STOP, p.QUIET_AFTER_CRASH, p.NO_OVERLAP))
 _AT_EVERY_START_BY_RULE: Final = frozenset((p.START_OWED, p.SUSPENSION))
-_WITH_AN_EDIT: Final = (e.TaskQuarantined, e.TaskMissed, e.TaskSkipped, e.TaskOverridden)
+_WITH_AN_EDIT: Final = (e.TaskOrphaned, e.TaskQuarantined, e.TaskMissed, e.TaskSkipped, e.TaskOverridden)
 """What is written at a restart between the deaths that are found and the edit that comes with it."""
 
 
@@ -183,7 +183,9 @@ class _Task:
         "newest",
         "nominal",
         "owed_at",
+        "owed_ended",
         "owed_nominal",
+        "passed_asleep",
         "pending",
         "period",
         "quarantine",
@@ -223,6 +225,10 @@ class _Task:
         self.attempt = 0
         self.retry: timedelta | None = None  # since 1900, on the recorded clock without its steps
         self.owed_at: datetime | None = None
+        self.owed_ended: e.Event | None = (
+            None  # what stayed owed is not owed any more, by this; the cause has to follow
+        )
+        self.passed_asleep: e.Event | None = None  # settled while suspended; an edit has to follow
         self.owed_nominal: datetime | None = None
         self.interrupted: datetime | None = None
         self.suspended = False
@@ -483,7 +489,7 @@ class Audit:
         task = self._tasks.get(event.task_name)
         if task is None and not self._begins_here() and not self._began_blind:
             self._violated(p.START_OWED, None, event, "of a task that was never registered")
-        elif task is not None and (task.pending or task.doubts):
+        elif task is not None and (task.pending or task.doubts or task.owed_ended or task.passed_asleep):
             self._explained(task, event)
         return task
 
@@ -628,6 +634,9 @@ class Audit:
         if task.interrupted is not None and trigger != "interrupted":
             self._in_time(task, event, now, p.INTERRUPTED_RESTARTED, task.interrupted, "the interrupted run")
         if task.owed_at is not None and trigger != "owed":
+            if self._effects and event.due_at != task.owed_at:
+                text = f"{_text(task.owed_at)} stayed owed, and nothing says what became of it"
+                self._violated(p.ACCOUNTED, task, event, text)
             self._in_time(task, event, now, p.OWED_STARTED, task.owed_at, "what an earlier schedule owed")
         if task.retry is not None and trigger != "retry":
             self._violated(p.RETRY_RULE, task, event, "overtakes a retry, and nothing says so")
@@ -687,7 +696,7 @@ class Audit:
         self,
         task: _Task,
         ticks: AnyTicks,
-        event: e.TaskRunStarted | e.TaskOverridden,
+        event: e.TaskRunStarted | e.TaskOverridden | e.TaskMissed,
         kept: tuple[datetime, datetime],
         now: datetime,
     ) -> None:
@@ -1024,7 +1033,7 @@ class Audit:
             if not self._begins_here() and not self._began_blind:
                 self._violated(p.ENDS_FOLLOW_STARTS, None, event, "of a task that was never registered")
             return None
-        if task.pending or task.doubts:
+        if task.pending or task.doubts or task.owed_ended or task.passed_asleep:
             self._explained(task, event)
         run = task.runs.pop(event.run_id, None)
         self._occasions[p.ENDS_FOLLOW_STARTS] += 1
@@ -1114,7 +1123,13 @@ class Audit:
         if run.instance == self._instance:
             self._cut_off = event.at  # only a stop does that
         restart = self._obliges(task, event.run_id, run) and task.config.options.interrupted == "restart"
-        if event.restart is not None:
+        if restart and event.restart is False and event.ended_at is None:
+            # It died with its process, and its name is left out now; the record of that follows.
+            text = "it is to be started again, and the record says otherwise"
+            gone = _Doubt(event, p.INTERRUPTED_RESTARTED, lambda _: not task.registered, text)
+            task.doubts.append(gone)
+            restart = False
+        elif event.restart is not None:
             text = f"it is {'' if restart else 'not '}to be started again, and the record says otherwise"
             restart = self._check(restart == event.restart, p.INTERRUPTED_RESTARTED, task, event, text) and restart
         if restart:
@@ -1128,6 +1143,9 @@ class Audit:
         if task is not None:
             told = _Told(event, event.first_missed, event.last_missed, event.count)
             self._active = event.at
+            if event.was_owed or self._of_owed(task, told):
+                self._owed_ends(task, told)
+                return
             if task.ticks is not None and task.ticks.exact and not task.pending:
                 self._nothing_overdue(task, event, event.at)
             self._settled_without_start(task, told)
@@ -1138,10 +1156,53 @@ class Audit:
             return
         self._active = event.at
         told = _Told(event, event.first_due_at or event.due_at, event.due_at, event.count)
-        if event.owed_at is None:
+        if self._of_owed(task, told):
+            self._owed_ends(task, told)
+        elif task.asleep:
+            self._passed_asleep(task, told)
+        elif event.owed_at is None:
             self._settled_without_start(task, told)
         else:
             self._skipped_beside_owed(task, event, told)
+
+    @staticmethod
+    def _of_owed(task: _Task, told: _Told) -> bool:
+        """Whether a record is of what stayed owed beside the schedule."""
+        return task.owed_at is not None and told.first == told.last == task.owed_at
+
+    def _owed_ends(self, task: _Task, told: _Told) -> None:
+        """What stayed owed is not owed any more. For its deadline; or a later start, or an edit, has to follow at once."""
+        event = told.event
+        self._check(not task.asleep, p.SUSPENSION, task, event, "settled while the task was suspended")
+        if told.last > task.settled and not self._of_owed(task, told):  # an edit that resets: the old schedule owed it until now
+            ticks = task.ticks
+            if ticks is not None and ticks.exact:
+                periods = ticks.periods_at(told.last) if isinstance(ticks, Chosen) else [told.last]
+                open_ones = [period for period in periods if not task.has_outcome(period)]
+                if open_ones:
+                    self._stays_owed(task, ticks, event, (told.last, open_ones[-1]), event.at)
+            task.pending.clear()
+            task.settled = told.last
+        elif not self._of_owed(task, told):
+            self._violated(p.START_OWED, task, event, f"{_text(told.last)} had not stayed owed")
+        self._occasions[p.FOR_CAUSE] += 1
+        task.owed_at = task.owed_nominal = None
+        task.owed_ended = None if too_late(task.config, told.last, event.at) and event.run_id is None else event
+        task.last = event
+
+    def _passed_asleep(self, task: _Task, told: _Told) -> None:
+        """What passed during a suspension is settled when the schedule is edited meanwhile."""
+        for guarantee, text in self._differs_from_open(task, told):
+            self._violated(guarantee, task, told.event, text)
+        self._occasions[p.ACCOUNTED] += 1
+        task.settled = max(task.settled, told.last)
+        task.passed_asleep = task.last = told.event
+
+    def _differs_from_open(self, task: _Task, told: _Told) -> list[tuple[Guarantee, str]]:
+        ticks = task.ticks
+        if ticks is None or not ticks.exact or len(task.handled) >= _MANY:
+            return []
+        return self._differs(task, ticks, self._open_between(task, ticks, task.settled, told.last), told)
 
     def _settled_without_start(self, task: _Task, told: _Told) -> None:
         """A record that stands alone settles at once. Another waits for the start, or the edit, that explains it."""
@@ -1226,7 +1287,7 @@ class Audit:
         self,
         task: _Task,
         ticks: AnyTicks,
-        event: e.TaskSkipped | e.TaskOverridden,
+        event: e.TaskSkipped | e.TaskOverridden | e.TaskMissed,
         kept: tuple[datetime, datetime],
         until: datetime,
     ) -> None:
@@ -1242,13 +1303,15 @@ class Audit:
         past = options.catch_up != "once" and now >= due + MINUTE and not full
         if too_late(task.config, due, now) or (past and not self._may_be_made_up_for(task, due)):
             self._violated(p.START_OWED, task, event, f"{_text(due)} was not owed any more")
-        if isinstance(event, e.TaskOverridden):
+        if not isinstance(event, e.TaskSkipped):
             self._only_one_of_many(task, ticks, event, kept, until)
         else:
             self._told_in_full(task, ticks, event, (task.settled, until), kept)
 
     def _explained(self, task: _Task, event: e.Event) -> None:
         """The next event of a task: it explains what came before it, or nothing does."""
+        if task.owed_ended is not None or task.passed_asleep is not None:
+            self._cause_follows(task, event)
         if task.doubts and not (isinstance(event, _WITH_AN_EDIT) and event.at == task.doubts[0].event.at):
             self._no_more_doubt(task, task.config)
         if not task.pending:
@@ -1262,6 +1325,21 @@ class Audit:
             if event.at == before.at and same:
                 return
         self._give_up_explaining(task, event)
+
+    def _cause_follows(self, task: _Task, event: e.Event) -> None:
+        """What is not owed any more, or was settled in a suspension, has its cause in what follows at the same moment."""
+        same = event.at in (getattr(task.owed_ended, "at", None), getattr(task.passed_asleep, "at", None))
+        if same and not isinstance(event, e.TaskRunStarted | e.TaskOverridden):
+            return  # not yet
+        if task.owed_ended is not None:
+            run_id = getattr(task.owed_ended, "run_id", None)
+            follows = same and (getattr(event, "run_id", None) == run_id)
+            text = "it stayed owed, and nothing took its place"
+            self._check(follows, p.FOR_CAUSE, task, task.owed_ended, text)
+        if task.passed_asleep is not None:
+            follows = same and isinstance(event, e.TaskOverridden)
+            self._check(follows, p.SUSPENSION, task, task.passed_asleep, "settled while the task was suspended")
+        task.owed_ended = task.passed_asleep = None
 
     def _give_up_explaining(self, task: _Task, event: e.Event) -> None:
         for told in task.pending:
@@ -1381,7 +1459,8 @@ class Audit:
             tried += 1
             if tried > _MANY // 4:
                 return None
-            if since < ticks.window(nominal)[1] <= now and ticks.chosen(nominal) is None:
+            told = self._effects and task.has_outcome(nominal)
+            if since < ticks.window(nominal)[1] <= now and ticks.chosen(nominal) is None and not told:
                 found.append(nominal)
             nominal = ticks.nominals.after(nominal)
         return found
@@ -1502,7 +1581,8 @@ class Audit:
             new.options.repeated_hour,
             new.options.spread,
         )
-        reset = new.options.on_change == "reset" and (moved or old.retry_delay_ms != new.retry_delay_ms)
+        cleared = (old.cron_expression, old.zone) != (new.cron_expression, new.zone) if self._effects else moved
+        reset = new.options.on_change == "reset" and (cleared or old.retry_delay_ms != new.retry_delay_ms)
         abandoned = new.options.interrupted == "abandon"
         if self._effects:
             said = (event.schedule_changed, event.reset, event.abandoned)
@@ -1537,30 +1617,41 @@ class Audit:
         task.pending.clear()
         task.owed_at, task.owed_nominal = event.owed_at, nominal
         task.handled = frozenset(event.handled)
-        task.settled = opening(new, now) if task.served is None else max(opening(new, now), task.served)
+        kept = task.settled if self._effects and task.settled <= now else opening(new, now)
+        task.settled = max(opening(new, now), kept, task.served or kept)
         self._says_settled_until(task, event, event.settled_until, task.settled)
         task.free = task.registered_at = now
         task.lost_until = None
 
     def _handled_before(self, task: _Task, event: e.TaskAdded | e.TaskOverridden, new: AnyTicks | None) -> None:
         """What is called handled before an edit has to be settled by what was in force until then."""
-        ticks, settled = task.ticks, max(event.at, task.settled, task.served or task.settled)
+        ticks, settled = task.ticks, max(task.settled, task.served or task.settled)
+        if not self._effects or isinstance(event, e.TaskOverridden):
+            settled = max(event.at, settled)
         if ticks is None or not ticks.exact:
             return
         for period in event.handled:
             if period in task.handled or period in task.executed:
                 continue
-            at = ticks.due_at(period)
+            at = self._settles_at(ticks, period)
             kept = at is not None and at <= settled
             self._check(kept, p.FOR_CAUSE, task, event, f"the period {_text(period)} had not been handled")
         if isinstance(new, Chosen) and new.exact and len(event.handled) < _MANY:
             # What the new schedule counts from: ahead of now if the clock was set back.
             since = max(event.at, task.settled if isinstance(event, e.TaskAdded) else task.served or event.at)
             for _, period in new.between(since, since + new.reach):
-                at = ticks.due_at(period)
+                at = self._settles_at(ticks, period)
                 before = task.has_outcome(period) or (at is not None and at <= settled)
                 again = before and period not in event.handled
                 self._check(not again, p.PERMANENT, task, event, f"the period {_text(period)} is to be handled again")
+
+    @staticmethod
+    def _settles_at(ticks: AnyTicks, period: datetime) -> datetime | None:
+        """When a period gets its outcome: when it is due, or when its window closes without a time for it."""
+        at = ticks.due_at(period)
+        if at is None and isinstance(ticks, Chosen) and ticks.nominals.due_at(period) is not None:
+            return ticks.window(period)[1]
+        return at
 
     def _owed_still(self, task: _Task, event: e.TaskOverridden) -> datetime | None:
         """What the old schedule owes when it is replaced, held against what is said of it. The period that stays owed."""
@@ -1574,23 +1665,23 @@ class Audit:
             return self._owed_still_before(task, ticks, event, latest)
         if task.asleep:
             self._give_up_explaining(task, event)
-            owed = owed_at in (None, task.owed_at) or self._due_and_open(task, ticks, owed_at)
-            self._check(owed, p.START_OWED, task, event, f"{_text(owed_at)} was not owed")
+            self._check(owed_at in (None, task.owed_at), p.START_OWED, task, event, f"{_text(owed_at)} was not owed")
+            stays = task.suspended or event.new_state.options.suspend
+            self._check(
+                latest is None or not stays, p.ACCOUNTED, task, event, "what passed in the suspension is not told"
+            )
         elif latest is None:
             self._give_up_explaining(task, event)
             kept = (owed_at, event.owed_period) == (task.owed_at, task.owed_nominal)
             self._check(kept, p.FOR_CAUSE, task, event, f"owed before the edit: {_text(task.owed_at)}")
+        elif event.reset and owed_at is None:
+            self._violated(p.ACCOUNTED, task, event, f"{_text(latest[0])} was owed, and nothing says what became of it")
         elif owed_at is None or (owed_at == task.owed_at and owed_at < latest[0]):
             self._violated(p.FOR_CAUSE, task, event, f"{_text(latest[0])} was owed, and the edit forgot it")
         else:
             self._occasions[p.FOR_CAUSE] += 1
             self._stays_owed(task, ticks, event, (owed_at, event.owed_period or owed_at), now)
         return event.owed_period
-
-    def _due_and_open(self, task: _Task, ticks: AnyTicks, due: datetime | None) -> bool:
-        if due is None or due <= task.settled:
-            return False
-        return self._open_between(task, ticks, due - MICROSECOND, due) is not None
 
     def _owed_still_before(
         self, task: _Task, ticks: AnyTicks, event: e.TaskOverridden, latest: tuple[datetime, datetime] | None
@@ -1772,6 +1863,8 @@ class Audit:
         told = (event.first_passed, event.last_passed, event.count, event.open_at)
         if not self._effects and span is not None and event.count == span.instants:
             count = event.count
+        if self._effects and task.owed_at is not None:
+            first, last, count = task.owed_at, last or task.owed_at, count + 1
         text = f"{count} passed, from {_text(first)} to {_text(last)}, and {_text(left)} is still owed"
         self._check(told == (first, last, count, left), p.ACCOUNTED, task, event, text)
 

@@ -474,13 +474,17 @@ def edited(
     """A changed config comes into force. `owed`: the instant and the period that the old schedule still owes, if any."""
     old = task.config
     changed = not same_schedule(old, config)
-    settled_until = None
-    if changed:
-        # Of the minute that is open only what has no outcome yet. Ahead of now, a clock was set back: only what was started.
-        settled = task.settled_until if task.settled_until <= now else opening(config, now)
-        settled_until = max(opening(config, now), settled, task.latest_start or settled)
     moved = old.cron_expression != config.cron_expression or old.zone != config.zone
     reset = config.options.on_change == "reset" and (moved or old.retry_delay_ms != config.retry_delay_ms)
+    events: Events = ()
+    settled_until = None
+    if reset and owed[0] is not None:
+        events = (_no_longer_owed(owed[0], task, now, reasons.RESET),)
+    if changed:
+        # Of the minute that is open only what has no outcome yet. Ahead of now, a clock was set back: only what was started.
+        settled = max(task.settled_until, owed[0]) if events and owed[0] is not None else task.settled_until
+        settled = settled if settled <= now else opening(config, now)
+        settled_until = max(opening(config, now), settled, task.latest_start or settled)
     owed_at, owed_period = (None, None) if reset else owed
     overridden = e.TaskOverridden(
         now,
@@ -496,9 +500,7 @@ def edited(
         abandoned=config.options.interrupted == "abandon",
         owed_period=owed_period,
     )
-    if reset and owed[0] is not None:
-        return _no_longer_owed(owed[0], task, now, reasons.RESET), overridden
-    return (overridden,)
+    return (*events, overridden)
 
 
 def _no_longer_owed(owed_at: datetime, task: TaskState, now: datetime, reason: str) -> e.TaskMissed:
