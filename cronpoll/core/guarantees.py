@@ -1174,7 +1174,9 @@ class Audit:
         """What stayed owed is not owed any more. For its deadline; or a later start, or an edit, has to follow at once."""
         event = told.event
         self._check(not task.asleep, p.SUSPENSION, task, event, "settled while the task was suspended")
-        if told.last > task.settled and not self._of_owed(task, told):  # an edit that resets: the old schedule owed it until now
+        if told.last > task.settled and not self._of_owed(
+            task, told
+        ):  # an edit that resets: the old schedule owed it until now
             ticks = task.ticks
             if ticks is not None and ticks.exact:
                 periods = ticks.periods_at(told.last) if isinstance(ticks, Chosen) else [told.last]

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cronpoll.core import events as e
 from cronpoll.core import steps
 from cronpoll.core.calendar import Calendar, DueTimes
-from cronpoll.core.machine import fold, same_schedule
+from cronpoll.core.machine import fold, opening, same_schedule
 from cronpoll.core.model import Book, TaskConfig, TaskState
 from cronpoll.core.steps import Now, Start
 
@@ -120,6 +120,9 @@ def _edited(
             task, start = _evaluated(task, due, now, waiting_since, events)
             owed = (task.owed_at, task.owed_period) if start is None else (start.due_at, start.period)
         handled = _handled(task, config, now.wall, calendar, max(now.wall, _settled(task)))
+        if steps.resets(task.config, config) and owed[0] is not None and owed[0] > opening(config, now.wall):
+            again = calendar.due_times(task.task_name, config).latest_in(opening(config, now.wall), now.wall, handled)
+            owed = (None, None) if again == owed[0] else owed  # the boot rule owes the present minute anew
     return _folded(task, steps.edited(task, config, owed, handled, now.wall), events)
 
 

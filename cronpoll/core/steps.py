@@ -474,8 +474,7 @@ def edited(
     """A changed config comes into force. `owed`: the instant and the period that the old schedule still owes, if any."""
     old = task.config
     changed = not same_schedule(old, config)
-    moved = old.cron_expression != config.cron_expression or old.zone != config.zone
-    reset = config.options.on_change == "reset" and (moved or old.retry_delay_ms != config.retry_delay_ms)
+    reset = resets(old, config)
     events: Events = ()
     settled_until = None
     if reset and owed[0] is not None:
@@ -501,6 +500,12 @@ def edited(
         owed_period=owed_period,
     )
     return (*events, overridden)
+
+
+def resets(old: TaskConfig, new: TaskConfig) -> bool:
+    """Whether an edit clears timestamps, a pending retry and what stayed owed."""
+    moved = old.cron_expression != new.cron_expression or old.zone != new.zone
+    return new.options.on_change == "reset" and (moved or old.retry_delay_ms != new.retry_delay_ms)
 
 
 def _no_longer_owed(owed_at: datetime, task: TaskState, now: datetime, reason: str) -> e.TaskMissed:
