@@ -154,7 +154,7 @@ def _gone(
     if earlier is not None:
         cause = _cause(task, earlier, now)
         if due.windowed:
-            found.append(Gone(earlier, "skipped", f"{reasons.OVERTAKEN}: {cause}"))
+            found.append(Gone(earlier, "skipped", reasons.overtaken(cause)))
         else:
             found.append(Gone(earlier, "missed", cause))
     if later is not None:
