@@ -6,28 +6,37 @@ import os
 import random
 import re
 from collections import Counter
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.structs import replace
 
 from cronpoll import Journal, Registration
 from cronpoll.core import chronicle
-from cronpoll.core.chronicle import Attempt, Note, history, why
+from cronpoll.core import events as e
+from cronpoll.core.calendar import Calendar
+from cronpoll.core.chronicle import Attempt, Note, Past, history, why
 from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.errors import ManualStartRefusedError
 from cronpoll.core.model import Book, TaskConfig
-from cronpoll.core.zones import zone_of
+from cronpoll.core.periods import Constraints, Seed, Spread
+from cronpoll.core.text import utc_text
+from cronpoll.core.zonenames import NamedZone, ZoneNames
+from cronpoll.core.zones import floor_minute, zone_of
 from cronpoll.store.reading import read_history, read_state
 from cronpoll.testing import World, instant, run
-from tests.support import Job, minutes, simulated
+from tests.explanations import Told, unexplained
+from tests.support import LONG, Job, minutes, simulated
 from tests.test_status import saved
+from tests.test_windows import HOUR, chosen, spread
 
-
-def is_due(config: TaskConfig, moment: datetime) -> bool:
-    zone = zone_of(ZoneInfo(config.zone))
-    return Schedule(parse(config.cron_expression), zone, config.options.repeated_hour == "first").matches(moment)
+CALENDAR = Calendar(ZoneNames(NamedZone("UTC", UTC)))
 
 
 def record_of(world: World, directory: Path) -> list[Any]:
@@ -37,7 +46,7 @@ def record_of(world: World, directory: Path) -> list[Any]:
 
 
 def answer(world: World, directory: Path, name: str, moment: str, alive: bool = True) -> tuple[str, str]:
-    found = why(record_of(world, directory), name, instant(moment), world.now, alive, is_due)
+    found = why(record_of(world, directory), name, instant(moment), world.now, alive, CALENDAR)
     return found.verdict, found.text
 
 
@@ -58,7 +67,7 @@ async def test_the_history_of_a_task_tells_each_run_with_its_outcome_and_what_el
     await world.boot([("t", "0 * * * *", job, minutes(5))])
     await world.passes(minutes=1)
     await world.stop()
-    found = history(record_of(world, tmp_path), "t")
+    found = history(record_of(world, tmp_path), "t", alive=False)
     assert [
         (entry.trigger, entry.outcome, entry.error) if isinstance(entry, Attempt) else entry.event for entry in found
     ] == [
@@ -122,7 +131,10 @@ async def test_each_fate_of_a_due_minute_has_its_answer(tmp_path: Path) -> None:
     missed = "missed: the scheduler was not running; the start at 2026-03-02T16:20:00Z stands for it"
     assert say("t", "14:00") == ("missed", missed)
     assert say("t", "15:00") == ("missed", missed)
-    assert say("t", "16:00") == ("started", "started 2026-03-02T16:20:00Z, 1200 s after it was due; succeeded")
+    assert say("t", "16:00") == (
+        "started",
+        "started 2026-03-02T16:20:00Z, 1200 s after it was due: the scheduler was not running; succeeded",
+    )
     assert say("t", "17:00") == ("not yet", "it is still to come")
     assert say("t", "17:01")[0] == "not due"
     assert say("slow", "12:01") == ("skipped", "skipped: the task was still running")
@@ -161,7 +173,7 @@ async def test_what_is_still_open_is_told_with_what_keeps_it_open(how: str, expe
         await world.stop()
     await world.passes(minutes=5)
     moment = world.now.replace(second=0) - timedelta(minutes=1)
-    found = why(record_of(world, tmp_path), "t", moment, world.now, how != "dead", is_due)
+    found = why(record_of(world, tmp_path), "t", moment, world.now, how != "dead", CALENDAR)
     assert found.verdict == "open"
     assert found.text.startswith(expected)
 
@@ -189,6 +201,278 @@ def test_what_is_older_than_the_record_is_before_retention(tmp_path: Path) -> No
     verdict, text = run(scenario)
     assert verdict == "no record"
     assert text.startswith("before retention")
+
+
+# -- why: a start that was late ------------------------------------------------------------------------------------------
+
+
+async def _down(world: World) -> None:
+    await world.until("2026-03-02T11:59:50Z")
+    await world.stop()
+    await world.until("2026-03-02T12:00:30Z")
+    await world.boot([("t", "0 12 * * *", Job(), minutes(5))])
+
+
+async def _asleep(world: World) -> None:
+    await world.until("2026-03-02T11:59:50Z")
+    world.clock.suspend(timedelta(seconds=40))
+
+
+async def _clock_set(world: World) -> None:
+    await world.until("2026-03-02T11:59:50Z")
+    world.clock.step(timedelta(seconds=40))
+
+
+async def _by_hand(world: World) -> None:
+    await world.until("2026-03-02T11:59:50Z")
+    job = Job(seconds=40)
+    await world.reload([("t", "0 12 * * *", job, minutes(5))])
+    await world.run_now("t")
+
+
+async def _suspended(world: World) -> None:
+    await world.reload([Registration("t", "0 12 * * *", Job(), minutes(5), deadline=minutes(5))])
+    await world.suspend("t")
+    await world.until("2026-03-02T12:00:30Z")
+    await world.resume("t")
+
+
+async def _disk(world: World) -> None:
+    await world.until("2026-03-02T11:59:50Z")
+    world.disk.capacity = world.disk.used()
+    await world.until("2026-03-02T12:00:30Z")
+    world.disk.capacity = None
+
+
+async def _slot(world: World) -> None:
+    await world.reload([("other", "59 11 * * *", Job(seconds=90), minutes(5)), ("t", "0 12 * * *", Job(), minutes(5))])
+
+
+async def _survivor(world: World) -> None:
+    tasks = [("t", "50 11,12 * * *", world.processes.command(700), minutes(5))]
+    await world.reload([Registration(*tasks[0], interrupted="abandon")])
+    await world.until("2026-03-02T11:55:00Z")
+    await world.crash()
+    await world.boot([Registration(*tasks[0], interrupted="abandon")])
+    await world.reload([Registration("t", "0 12 * * *", Job(), minutes(5), interrupted="abandon")])
+
+
+@pytest.mark.parametrize(
+    ("happening", "reason"),
+    [
+        (_down, "the scheduler was not running"),
+        (_asleep, "the machine slept or the process was held up for "),
+        (_clock_set, "the clock was set forward by 40 s"),
+        (_by_hand, "the task was still running until 2026-03-02T12:00:30Z"),
+        (_suspended, "the task was suspended until 2026-03-02T12:00:30Z"),
+        (_disk, "state could not be written: the disk failed for 30 s"),
+        (_slot, "no slot was free"),
+        (_survivor, "processes of an earlier run were alive until 2026-03-02T12:01:4"),
+    ],
+)
+def test_a_start_that_was_late_says_what_kept_it(happening: Any, reason: str, tmp_path: Path) -> None:
+    @simulated
+    async def scenario() -> None:
+        world = World("2026-03-02T11:45:00Z", max_concurrent=1, children=True)
+        await world.boot([("t", "0 12 * * *", Job(), minutes(5))])
+        await happening(world)
+        await world.until("2026-03-02T12:10:00Z")
+        verdict, text = answer(world, tmp_path, "t", "2026-03-02T12:00:00Z")
+        assert verdict == "started"
+        said = re.match(r"started \S+, \d+ s after it was due: (.*); succeeded", text)
+        assert said, text
+        assert said[1].startswith(reason), text
+        assert " and " not in said[1].replace(reason, ""), "one cause, and no other is named"
+
+    scenario()
+
+
+@simulated
+async def test_a_task_that_processes_died_with_says_so_when_it_starts_late(tmp_path: Path) -> None:
+    world = World("2026-03-02T11:45:00Z")
+    tasks = [Registration("t", "* * * * *", Job(seconds=3600), minutes(5), interrupted="abandon")]
+    for _ in range(3):
+        await world.boot(tasks)
+        await world.passes(seconds=61)
+        await world.crash()
+    await world.boot([Registration("t", "* * * * *", Job(), minutes(5), interrupted="abandon")])
+    await world.passes(minutes=20)
+    (start,) = [event for event in world.events("TaskRunStarted")[3:] if event.started_at - event.due_at > minutes(0)]
+    text = answer(world, tmp_path, "t", start.due_at.isoformat())[1]
+    assert "it was held back until 2026-03-02T11:53:03Z, because 3 processes died with it" in text
+
+
+# -- why: edits ------------------------------------------------------------------------------------------------------------
+
+
+def rules(moment: str) -> tuple[Spread, Spread]:
+    """Two windows of three hours, one of which chooses early for `t` and one late."""
+    found = sorted((spread(salt=str(number)) for number in range(40)), key=lambda rule: chosen("t", rule, moment))
+    return found[0], found[-1]
+
+
+MIDNIGHT = "2026-03-02T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("direction", "typed"), [("later", "period"), ("later", "chosen minute"), ("into the past", "period")]
+)
+def test_an_edit_before_the_chosen_time_moves_it(direction: str, typed: str, tmp_path: Path) -> None:
+    early, late = rules(MIDNIGHT)
+    before, after = (early, late) if direction == "later" else (late, early)
+
+    @simulated
+    async def scenario() -> None:
+        world = World("2026-03-01T12:00:00Z")
+        await world.boot([Registration("t", "0 0 * * *", Job(), minutes(5), spread=before)])
+        between = "2026-03-02T00:00:01Z" if direction == "later" else "2026-03-02T01:00:00Z"
+        assert chosen("t", early, MIDNIGHT) < instant("2026-03-02T01:00:00Z")
+        await world.until(between)
+        await world.reload([Registration("t", "0 0 * * *", Job(), minutes(5), spread=after)])
+        await world.until("2026-03-02T12:00:00Z")
+        moved_to = chosen("t", after, MIDNIGHT)
+        minute = MIDNIGHT if typed == "period" else floor_minute(moved_to).isoformat()
+        verdict, text = answer(world, tmp_path, "t", minute)
+        if direction == "later":
+            assert (verdict, text) == ("started", f"started {utc_text(moved_to)}; succeeded")
+        else:
+            assert verdict == "dropped"
+            assert f"would have been due {utc_text(chosen('t', before, MIDNIGHT))}" in text
+            assert f"by the new schedule {utc_text(moved_to)}, which had passed" in text
+
+    scenario()
+
+
+@simulated
+async def test_what_an_edit_left_owed_and_a_later_start_overtook_is_missed(tmp_path: Path) -> None:
+    world = World("2026-03-02T12:00:30Z")
+    await world.boot([("t", "0 * * * *", Job(seconds=9000), minutes(5))])
+    await world.until("2026-03-02T14:01:00Z")
+    await world.reload([("t", "30 * * * *", Job(), minutes(5))])
+    await world.until("2026-03-02T14:20:00Z")
+    assert answer(world, tmp_path, "t", "2026-03-02T13:00:00Z")[0] == "missed"
+    owed = answer(world, tmp_path, "t", "2026-03-02T14:00:00Z")
+    assert owed == ("open", "open: the task has been running since 2026-03-02T12:00:30Z; it is owed directly after")
+    await world.until("2026-03-02T15:00:00Z")
+    assert answer(world, tmp_path, "t", "2026-03-02T14:00:00Z") == (
+        "missed",
+        "missed: the start at 2026-03-02T14:30:30Z, for 2026-03-02T14:30:00Z, stands for it",
+    )
+    assert answer(world, tmp_path, "t", "2026-03-02T14:30:00Z")[0] == "started"
+
+
+@simulated
+async def test_what_an_edit_left_owed_is_missed_when_its_deadline_passes(tmp_path: Path) -> None:
+    world = World("2026-03-02T12:00:30Z")
+    await world.boot([Registration("t", "0 * * * *", Job(seconds=4000), minutes(5), deadline=minutes(5))])
+    await world.until("2026-03-02T13:01:00Z")
+    await world.reload([Registration("t", "50 * * * *", Job(), minutes(5), deadline=minutes(5))])
+    await world.until("2026-03-02T13:30:00Z")
+    assert answer(world, tmp_path, "t", "2026-03-02T13:00:00Z") == ("missed", "missed: its deadline has passed")
+
+
+@simulated
+async def test_a_start_by_hand_answers_for_no_due_minute(tmp_path: Path) -> None:
+    world = World("2026-03-02T11:59:50Z", max_concurrent=1)
+    await world.boot([("long", "0 12 * * *", Job(seconds=300), minutes(5)), ("t", "1 12 * * *", Job(), minutes(5))])
+    await world.until("2026-03-02T12:01:00Z")
+    by_hand = await world.run_now("t")
+    await world.until("2026-03-02T12:10:00Z")
+    found = why(record_of(world, tmp_path), "t", instant("2026-03-02T12:01:00Z"), world.now, True, CALENDAR)
+    assert found.verdict == "started"
+    assert [run.started_at for run in found.attempts] == [instant("2026-03-02T12:05:00Z")]
+    assert by_hand not in [run.run_id for run in found.attempts]
+
+
+@simulated
+async def test_a_schedule_that_is_changed_while_suspended_says_so_of_what_passed(tmp_path: Path) -> None:
+    world = World("2026-03-02T12:00:30Z")
+    await world.boot([("t", "0 * * * *", Job(), minutes(5))])
+    await world.suspend("t")
+    await world.until("2026-03-02T15:10:00Z")
+    await world.reload([("t", "30 * * * *", Job(), minutes(5))])
+    await world.until("2026-03-02T15:20:00Z")
+    assert answer(world, tmp_path, "t", "2026-03-02T13:00:00Z")[0] == "suspended"
+    assert answer(world, tmp_path, "t", "2026-03-02T15:00:00Z")[0] == "open"
+    assert answer(world, tmp_path, "t", "2026-03-02T15:30:00Z") == (
+        "suspended",
+        "it is still to come, but the task is suspended: nothing of it starts before it is resumed",
+    )
+    await world.resume("t")
+    for hour in (13, 14, 15):
+        assert answer(world, tmp_path, "t", f"2026-03-02T{hour}:00:00Z")[0] == "suspended"
+
+
+@simulated
+async def test_a_minute_is_judged_by_the_expression_of_its_time(tmp_path: Path) -> None:
+    world = World("2026-03-02T12:00:30Z")
+    await world.boot([("t", "0 * * * *", Job(), minutes(5))])
+    await world.until("2026-03-02T13:10:00Z")
+    await world.reload([("t", "* * * * *", Job(), minutes(5))])
+    await world.until("2026-03-02T13:20:00Z")
+    assert answer(world, tmp_path, "t", "2026-03-02T12:30:00Z") == (
+        "not due",
+        "not due: 0 * * * * in UTC does not match it",
+    )
+    assert answer(world, tmp_path, "t", "2026-03-02T13:15:00Z")[0] == "started"
+    await world.reload([("t", "0 0 * * *", Job(), minutes(5))])
+    assert answer(world, tmp_path, "t", "2026-03-02T13:15:00Z")[0] == "started"
+
+
+@simulated
+async def test_a_window_without_an_allowed_time_is_unschedulable_before_and_after_it_has_closed(tmp_path: Path) -> None:
+    world = World("2026-03-01T12:00:00Z")
+    rule = spread("after", HOUR, avoid=Constraints(hours=(0, 1)))
+    await world.boot([Registration("t", "0 0 * * *", Job(), minutes(5), spread=rule)])
+    await world.passes(seconds=1)
+    early = answer(world, tmp_path, "t", MIDNIGHT)
+    await world.until("2026-03-03T12:00:00Z")
+    assert world.events("TaskUnschedulable")
+    assert early == answer(world, tmp_path, "t", MIDNIGHT)
+    assert early[0] == "unschedulable"
+    assert world.events("TaskUnschedulable")[0].reason in early[1]
+
+
+@simulated
+async def test_the_notes_of_a_history_name_ranges_and_what_is_still_owed(tmp_path: Path) -> None:
+    world = World("2026-03-02T11:59:50Z")
+    await world.boot([Registration("t", "* * * * *", Job(seconds=600), minutes(5), spread=spread("after", 1_000))])
+    await world.until("2026-03-02T12:05:30Z")
+    await world.reload([Registration("t", "0 0 * * *", Job(), minutes(5))])
+    await world.suspend("t")
+    await world.until("2026-03-03T12:00:00Z")
+    await world.resume("t")
+    await world.stop()
+    texts = [item.text for item in history(record_of(world, tmp_path), "t", alive=False) if isinstance(item, Note)]
+    assert [re.sub(r":0[01]Z", ":0xZ", text) for text in texts] == [
+        "registered: * * * * * in UTC",
+        "skipped 4 due minutes from 2026-03-02T12:01:0xZ to 2026-03-02T12:04:0xZ: "
+        "overtaken by a later period: the task was still running",
+        "changed: cron, spread; 2026-03-02T12:05:0xZ is still owed",
+        "suspended by command",
+        "resumed by command; the due minute 2026-03-03T00:00:0xZ passed meanwhile",
+    ]
+
+
+@pytest.mark.parametrize("how", ["crash", "left out, then crash"])
+@simulated
+async def test_an_open_run_of_a_dead_process_is_interrupted_in_the_history(how: str, tmp_path: Path) -> None:
+    world = World("2026-03-02T12:00:00Z")
+    await world.boot([("t", "0 12 * * *", Job(seconds=600), minutes(5)), ("u", "0 0 * * *", Job(), minutes(5))])
+    await world.passes(minutes=1)
+    if how != "crash":
+        await world.reload([("u", "0 0 * * *", Job(), minutes(5))])
+    (run,) = [item for item in history(record_of(world, tmp_path), "t", alive=True) if isinstance(item, Attempt)]
+    assert run.outcome == "running"
+    await world.crash()
+    (run,) = [item for item in history(record_of(world, tmp_path), "t", alive=False) if isinstance(item, Attempt)]
+    assert (run.outcome, run.error, run.ended_at) == ("interrupted", "the process died", None)
+    assert answer(world, tmp_path, "t", "2026-03-02T12:00:00Z", alive=False)[1].endswith(
+        "interrupted: the process died"
+    )
+
+
+# -- why: everything that is due -------------------------------------------------------------------------------------------
 
 
 class Month:
@@ -259,9 +543,9 @@ def test_every_due_minute_of_a_lively_month_is_answered_and_the_answers_agree_wi
             for event in log
             if type(event).__name__ == "TaskRunStarted" and event.task_name == name and event.trigger != "manual"
         }
-        own = [item for item in record if getattr(item, "task_name", name) == name]
+        past = Past(record, name, CALENDAR, log[-1].at, alive=False)
         for due in due_minutes(log, name):
-            found = why(own, name, due, log[-1].at, False, is_due)
+            found = past.why(due)
             verdicts[found.verdict] += 1
             assert found.verdict not in ("no record", "not due"), (name, due, found)
             assert (found.verdict == "started") == (due in started), (name, due, found)
@@ -293,7 +577,7 @@ def due_minutes(log: list[Any], name: str) -> list[datetime]:
 
 def test_a_verdict_that_is_made_up_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The month's judge can say no: with starts attributed to the wrong minute it does."""
-    monkeypatch.setattr(chronicle, "_told", lambda attempts: "")
+    monkeypatch.setattr(chronicle.Past, "_told", lambda past, attempts: "")
     with pytest.raises(AssertionError):
         test_every_due_minute_of_a_lively_month_is_answered_and_the_answers_agree_with_what_was_logged(0, tmp_path)
 
@@ -308,3 +592,197 @@ async def test_reading_the_state_and_folding_the_history_agree(tmp_path: Path) -
     book = record[0]
     assert isinstance(book, Book)
     assert replay(book, record[1:]).tasks == read_state(str(tmp_path), month.world.now).tasks
+
+
+class Week:
+    """A week of tasks with and without windows, in which about everything happens to them that can."""
+
+    SPREADS = (
+        None,
+        spread("after", 3 * HOUR),
+        spread("after", 3 * HOUR, "other"),
+        spread("around", 2 * HOUR),
+        spread("before", 90_000),
+        spread("after", HOUR, avoid=Constraints(hours=(1, 2, 3, 13, 14))),
+    )
+    CRONS = ("0 * * * *", "0,20,40 * * * *", "30 2,14 * * *", "15 0-23 * * *", "2,3,4,5 * * * *")
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        pick = self.random.choice
+        self.jobs = {name: Job() for name in "abc"}
+        self.tasks = {name: self.drawn(name) for name in self.jobs}
+        self.world = World(
+            "2026-10-22T00:00:20Z",
+            zone="Europe/Berlin",
+            every_minute=False,
+            stop_timeout=pick([None, timedelta(0)]),
+            max_concurrent=pick([None, 1]),
+        )
+
+    def drawn(self, name: str) -> Registration:
+        pick = self.random.choice
+        return Registration(
+            name,
+            pick(self.CRONS),
+            self.jobs[name],
+            minutes(7),
+            timezone=pick([None, None, "America/New_York", "Asia/Kolkata"]),
+            catch_up=pick(["once", "once", "if-run-before", "never"]),
+            concurrency=pick(["queue", "queue", "forbid", "replace", "allow"]),
+            interrupted=pick(["restart", "abandon"]),
+            on_change=pick(["keep", "keep", "reset"]),
+            deadline=pick([None, None, minutes(10), minutes(90)]),
+            suspend=pick([False] * 9 + [True]),
+            spread=pick([None, *self.SPREADS]),
+        )
+
+    def present(self) -> list[Registration]:
+        return list(self.tasks.values())
+
+    async def live(self) -> None:
+        world, pick = self.world, self.random.choice
+        await world.boot(self.present())
+        end = instant("2026-10-29T00:00:00Z")
+        while world.now < end:
+            await world.passes(minutes=pick([0.4, 3, 17, 61, 200, 400]))
+            await self.happen(pick("abc"))
+        await world.passes(minutes=5)
+
+    async def happen(self, name: str) -> None:
+        world, pick = self.world, self.random.choice
+        match pick(["crash", "stop", "edit", "salt", "leave", "suspend", "resume", "hand", "slow", "fail", "sleep"]):
+            case "crash" | "stop" as deed:
+                await (world.crash() if deed == "crash" else world.stop())
+                await world.passes(minutes=pick([1, 30, 600]))
+                if pick([True, False]):
+                    self.tasks[name] = self.drawn(name)
+                await world.boot(self.present())
+            case "edit":
+                self.tasks[name] = self.drawn(name)
+                await world.reload(self.present())
+            case "salt":
+                for task in [task for task in self.tasks.values() if task.name == name and task.spread is not None]:
+                    seed = Seed(salt=pick("pqrs"))
+                    self.tasks[name] = replace(task, spread=replace(task.spread, seed=seed), suspend=False)
+                await world.reload(self.present())
+            case "leave":
+                task = self.tasks.pop(name)
+                await world.reload(self.present())
+                await world.passes(minutes=pick([1, 100]))
+                self.tasks[name] = task
+                await world.reload(self.present())
+            case "suspend":
+                await world.suspend(name)
+            case "resume":
+                for each in self.tasks:
+                    await world.resume(each)
+            case "hand":
+                with suppress(ManualStartRefusedError):
+                    await world.run_now(name)
+            case "slow":
+                self.jobs[name].seconds = pick([0, 5, 400, 5000])
+            case "fail":
+                self.jobs[name].failures = pick([0, 1, 3])
+            case "sleep":
+                world.clock.suspend(minutes(pick([2, 50])))
+
+
+@cache
+def a_week(seed: int) -> tuple[list[Any], datetime]:
+    """The record of a week, and when it was over."""
+    week = Week(seed)
+
+    async def scenario() -> tuple[list[Any], datetime]:
+        await week.live()
+        with TemporaryDirectory() as directory:
+            return record_of(week.world, Path(directory)), week.world.now
+
+    return run(scenario)
+
+
+WEEKS = range(400 if LONG else 12)
+
+
+@pytest.mark.parametrize("seed", WEEKS)
+def test_why_says_of_every_start_and_of_every_period_that_was_due_what_the_record_says(seed: int) -> None:
+    record, now = a_week(seed)
+    assert unexplained(record, "abc", CALENDAR, now, alive=True) == []
+
+
+def test_in_these_weeks_every_verdict_is_given() -> None:
+    verdicts: Counter[str] = Counter()
+    for seed in WEEKS[:12]:
+        record, now = a_week(seed)
+        for name in "abc":
+            told, past = Told(record, name, CALENDAR, now), Past(record, name, CALENDAR, now, alive=True)
+            verdicts.update(past.why(period).verdict for period in told.dues)
+    assert {*verdicts} >= {"started", "missed", "skipped", "suspended", "dropped", "open"}, verdicts
+
+
+def _by_the_present_schedule(patch: pytest.MonkeyPatch, record: list[Any]) -> None:
+    present: dict[str, TaskConfig] = {}
+    for event in record:
+        if isinstance(event, e.TaskAdded):
+            present[event.task_name] = TaskConfig(event.cron_expression, 0, event.zone, event.options)
+        elif isinstance(event, e.TaskOverridden):
+            present[event.task_name] = event.new_state
+    patch.setattr(Past, "_schedule", lambda past, _: CALENDAR.schedule(past.name, present[past.name]))
+
+
+def _by_hand_is_by_schedule(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
+    found = Past._found
+
+    def sabotaged(past: Past, period: datetime) -> Any:
+        for attempt in past._runs.all:
+            past._by_period.setdefault(floor_minute(attempt.due_at), [attempt])
+        return found(past, period)
+
+    patch.setattr(Past, "_found", sabotaged)
+
+
+def _what_stays_owed_is_forgotten(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
+    patch.setattr(chronicle._Owed, "names", lambda *_: False)
+
+
+def _what_was_handled_is_forgotten(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
+    entering = chronicle._entering
+    patch.setattr(
+        chronicle,
+        "_entering",
+        lambda fate, stretch, period: entering(fate, stretch._replace(handled=frozenset()), period),
+    )
+
+
+def _edits_are_passed_by(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
+    entering = chronicle._entering
+    patch.setattr(
+        chronicle,
+        "_entering",
+        lambda fate, stretch, period: fate if fate.state == "pending" else entering(fate, stretch, period),
+    )
+
+
+def _the_dead_go_on_running(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
+    patch.setattr(chronicle._Runs, "process_died", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "sabotage",
+    [
+        _by_the_present_schedule,
+        _by_hand_is_by_schedule,
+        _what_stays_owed_is_forgotten,
+        _what_was_handled_is_forgotten,
+        _edits_are_passed_by,
+        _the_dead_go_on_running,
+    ],
+)
+def test_a_why_that_is_wrong_is_found(sabotage: Any) -> None:
+    for seed in WEEKS[:12]:
+        record, now = a_week(seed)
+        with pytest.MonkeyPatch.context() as patch:
+            sabotage(patch, record)
+            if unexplained(record, "abc", CALENDAR, now, alive=True):
+                return
+    pytest.fail("nobody noticed")

@@ -21,7 +21,7 @@ from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Registry
 from cronpoll.config.values import WrongError, duration
 from cronpoll.core import events as e
-from cronpoll.core import machine
+from cronpoll.core import machine, reasons
 from cronpoll.core.calendar import Calendar, DueTimes
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book, Registration, TaskConfig, TaskState
@@ -179,24 +179,19 @@ class Printer(Observer):
             if isinstance(event, e.TaskRunStarted):
                 self.starts += 1
                 self._say(event.task_name, "start", event.at, event.trigger, event.due_at, "")
-            elif self._every and isinstance(event, e.TaskMissed):
-                zone = self._zones[event.task_name]
-                which = local(event.first_missed, zone)
-                if event.first_missed != event.last_missed:
-                    which += f" to {local(event.last_missed, zone)} ({event.count})"
-                self._say(event.task_name, "missed", event.at, "", event.last_missed, f"{which}: {event.reason}")
-            elif self._every and isinstance(event, e.TaskSkipped):
-                zone = self._zones[event.task_name]
-                which = local(event.first_due_at or event.due_at, zone)
-                if event.first_due_at is not None and event.first_due_at != event.due_at:
-                    which += f" to {local(event.due_at, zone)} ({event.count})"
-                self._say(event.task_name, "skipped", event.at, "", event.due_at, f"{which}: {event.reason}")
+            elif self._every and isinstance(event, e.TaskMissed | e.TaskSkipped):
+                self._say_passed(event)
             elif self._every and isinstance(event, e.TaskMinuteNonexistent):
-                text = f"{event.wall_time} does not exist: the clock was put forward over it"
-                self._say(event.task_name, "never", event.at, "", event.at, text)
+                self._say(event.task_name, "never", event.at, "", event.at, reasons.nonexistent(event))
         except OSError as error:  # whoever read it has seen enough
             self.closed = error
             self.give_up()
+
+    def _say_passed(self, event: e.TaskMissed | e.TaskSkipped) -> None:
+        zone = self._zones[event.task_name]
+        kind, passed = reasons.passed(event)
+        text = reasons.passed_over(event, lambda moment: local(moment, zone, seconds=bool(moment.second)))
+        self._say(event.task_name, kind, event.at, "", passed.last, text)
 
     def _say(self, task: str, kind: str, at: datetime, trigger: str, due: datetime, text: str) -> None:
         zone = self._zones[task]

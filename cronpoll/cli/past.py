@@ -23,9 +23,9 @@ from cronpoll.cli.common import (
     with_place,
 )
 from cronpoll.core import chronicle
-from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
+from cronpoll.core.errors import CronpollError
 from cronpoll.core.events import Event
-from cronpoll.core.model import MICROSECOND, MINUTE, Book, TaskState
+from cronpoll.core.model import Book
 from cronpoll.core.text import visible
 from cronpoll.core.zones import floor_minute
 from cronpoll.runtime.clock import SystemClock
@@ -75,7 +75,7 @@ def history(
     """Show the runs of a task, and whatever else happened to it: misses, skips, suspensions, edits."""
     directory, now, zone = state_directory(state_dir, config), SystemClock().wall(), HostZone()().tzinfo
     book = _book(directory, now)
-    found = chronicle.history(_record(directory, now), task)
+    found = chronicle.history(_record(directory, now), task, alive=lock_holder(directory).alive)
     if not found and task not in book.tasks:
         fail(f"no task of this name is known in {directory}: {task}", NO)
     if since is not None:
@@ -128,16 +128,11 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
     directory, now = state_directory(state_dir, config), SystemClock().wall()
     book = _book(directory, now)
     known = book.tasks.get(task)
-    zone = HostZone()().tzinfo if known is None else calendar_here().zones.named(known.config.zone)
-    alive = lock_holder(directory).alive
-    try:
-        findings = [
-            chronicle.why(_record(directory, now), task, instant, now, alive, due_for(task))
-            for typed in moments_given(time, zone)
-            for instant in _instants(known, floor_minute(typed))
-        ]
-    except InvalidCronExpressionError as error:  # written by a version with another idea of the language
-        fail(f"what is recorded of {task} cannot be computed with: {error.message}", NO)
+    calendar = calendar_here()
+    zone = calendar.zones.host.tzinfo if known is None else calendar.zones.named(known.config.zone)
+    minutes = [floor_minute(moment) for moment in moments_given(time, zone)]
+    past = chronicle.Past(_record(directory, now), task, calendar, now, alive=lock_holder(directory).alive)
+    findings = [past.why(minute) for minute in minutes]
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins([finding._asdict() for finding in findings]), indent=2))
     else:
@@ -148,19 +143,3 @@ def why(task: str, time: str, state_dir: str | None, config: str | None, as_json
             for attempt in finding.attempts:
                 click.echo(f"  {_line(attempt, zone)}")
     sys.exit(0 if all(finding.verdict == "started" for finding in findings) else NO)
-
-
-def due_for(name: str) -> chronicle.IsDue:
-    calendar = calendar_here()
-    return lambda config, instant: calendar.schedule(name, config).matches(instant)
-
-
-def _instants(known: TaskState | None, minute: datetime) -> list[datetime]:
-    """The due instants that a typed minute means: of a task with windows the chosen time of that period, or in that minute."""
-    if known is None or known.config.options.spread is None:
-        return [minute]
-    schedule = calendar_here().schedule(known.task_name, known.config)
-    if schedule.nominals.matches(minute):
-        return [schedule.due_at(minute) or minute]
-    chosen = schedule.next_after(minute - MICROSECOND)
-    return [chosen] if chosen is not None and chosen < minute + MINUTE else [minute]

@@ -1,32 +1,68 @@
 """What the record says of one task: its runs, and what became of a due minute. Pure: from events to answers.
 
-*Why* has one idea. A due instant is settled when `base` passes it, and only folding an event moves `base`. So the record is
-folded again, and the event over which `base` passes the instant is the answer: a start, which may have been for that very
-minute or for a later one that stands for it; a skip; the end of a suspension; an edit of the schedule. If no event has, it
-is still open, and the state says what keeps it so. There is no third case, hence never "unknown".
+*Why* is answered by reading the record again, with the schedules that were in force then.
+
+A period is named by its nominal minute, whatever is edited. Each schedule gives it a due instant of its own, or none. A due
+instant is settled when `settled_until` passes it, and only folding an event moves `settled_until`. So the event over which
+it passes is the answer: a start, which may be for that very period or for a later one that stands for it; a record of what
+was missed or skipped; the end of a suspension; an edit. An edit before the due instant moves it. An event that settles a due
+instant may leave a flag that it is still owed; then whatever takes the flag away is the answer. If nothing has settled it, it
+is open or to come, and the state says what keeps it so. A run for the period overrules all of that: then it was started.
 
 The record is a sequence of events with states in between: a state to begin with, and again where events are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from cronpoll.core import events as e
-from cronpoll.core.machine import apply
-from cronpoll.core.model import Book, TaskConfig, TaskState, Trigger
-from cronpoll.core.text import utc_text
+from cronpoll.core import reasons
+from cronpoll.core.calendar import AnySchedule, Calendar
+from cronpoll.core.errors import InvalidCronExpressionError
+from cronpoll.core.machine import apply, same_schedule
+from cronpoll.core.model import MICROSECOND, MINUTE, Book, TaskConfig, TaskState, Trigger
+from cronpoll.core.periods import Choice
+from cronpoll.core.zones import EARLIEST, floor_minute
 
-RunOutcome = Literal["running", "succeeded", "failed", "replaced", "interrupted"]
-IsDue = Callable[[TaskConfig, datetime], bool]
+RunOutcome = Literal["running", "succeeded", "failed", "replaced", "interrupted", "not recorded"]
+Verdict = Literal[
+    "started",
+    "missed",
+    "skipped",
+    "suspended",
+    "dropped",
+    "unschedulable",
+    "open",
+    "not yet",
+    "not due",
+    "no record",
+]
+
+_HINDRANCES: Final = (
+    e.InstanceStarted,
+    e.StoreRecovered,
+    e.SuspensionDetected,
+    e.ClockStepped,
+    e.TaskQuarantined,
+    e.TaskSurvivorsGone,
+    e.TaskResumed,
+)
+"""Events that can say why a start was late."""
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 class Attempt(msgspec.Struct, rename="camel"):
-    """One run: when, for which minute, and how it went. Written while the record is read."""
+    """One run: when, for which period, and how it went. Written while the record is read."""
 
     run_id: str
     started_at: datetime
@@ -39,6 +75,7 @@ class Attempt(msgspec.Struct, rename="camel"):
     error: str | None = None
     next_retry_at: datetime | None = None
     output: tuple[str, ...] = ()
+    waited_since: datetime | None = None
 
 
 class Note(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,36 +89,39 @@ class Note(msgspec.Struct, frozen=True, rename="camel"):
 Item = Attempt | Note
 
 
-def history(record: Iterable[Book | e.Event], name: str) -> list[Item]:
-    """The history of a task, in the order in which it was recorded."""
-    found: list[Item] = []
-    runs: dict[str, Attempt] = {}
-    for item in record:
-        if isinstance(item, Book) or getattr(item, "task_name", None) != name:
-            continue
-        line = _item(item, runs)
-        if line is not None:
-            found.append(line)
-    return found
+class _Runs:
+    """The runs of one task, as far as the record has been read."""
 
+    def __init__(self) -> None:
+        self.all: list[Attempt] = []
+        self._open: dict[str, Attempt] = {}
 
-def _item(event: e.Event, runs: dict[str, Attempt]) -> Item | None:
-    """A new item, or None if the event only says more about a run that is there already, or nothing of interest."""
-    match event:
-        case e.TaskRunStarted():
-            run = Attempt(event.run_id, event.started_at, event.due_at, event.trigger, event.period)
-            runs[event.run_id] = run
-            return run
-        case e.TaskRunCompleted() | e.TaskRunFailed() | e.TaskRunReplaced() | e.TaskRunInterrupted():
-            _close(runs.pop(event.run_id, None), event)
-            return None
-        case e.TaskOrphaned(reason="interrupted"):
-            for run in runs.values():
-                run.outcome, run.error = "interrupted", "the process died"
-            runs.clear()
-            return None
-    text = _TEXTS.get(type(event))
-    return None if text is None else Note(event.at, type(event).__name__, text(event))
+    def read(self, event: e.Event) -> Attempt | None:
+        """The run that begins with this event, if one does."""
+        match event:
+            case e.TaskRunStarted():
+                run = Attempt(event.run_id, event.started_at, event.due_at, event.trigger, event.period)
+                run.waited_since = event.waited_since
+                self._open[event.run_id] = run
+                self.all.append(run)
+                return run
+            case e.TaskRunCompleted() | e.TaskRunFailed() | e.TaskRunReplaced() | e.TaskRunInterrupted():
+                _close(self._open.pop(event.run_id, None), event)
+            case e.TaskOrphaned(reason="interrupted") | e.TaskRecordSetAside():
+                self.process_died()
+        return None
+
+    def process_died(self) -> None:
+        for run in self._open.values():
+            run.outcome, run.error = "interrupted", reasons.DIED
+        self._open.clear()
+
+    def continue_from(self, task: TaskState | None) -> None:
+        """Events are missing; this is the state behind them."""
+        still = () if task is None else tuple(run.run_id for run in task.runs)
+        for run_id in [run_id for run_id in self._open if run_id not in still]:
+            run = self._open.pop(run_id)
+            run.outcome, run.error = "not recorded", reasons.OUTCOME_NOT_KEPT
 
 
 def _close(run: Attempt | None, event: e.Event) -> None:
@@ -99,195 +139,449 @@ def _close(run: Attempt | None, event: e.Event) -> None:
             run.outcome = "replaced"
         case e.TaskRunInterrupted():
             run.outcome, run.error = "interrupted", event.reason
+            if event.restart is not None:  # older records do not tell the end from the moment at which it was found
+                run.ended_at = event.ended_at
 
 
-def _many(count: int, first: datetime, last: datetime) -> str:
-    if first == last:
-        return f"the due minute {utc_text(first)}"
-    return f"{count} due minutes from {utc_text(first)} to {utc_text(last)}"
+def history(record: Iterable[Book | e.Event], name: str, *, alive: bool) -> list[Item]:
+    """The history of a task, in the order in which it was recorded. `alive`: whether a daemon is running now."""
+    found: list[Item] = []
+    runs = _Runs()
+    for item in record:
+        if isinstance(item, Book):
+            runs.continue_from(item.tasks.get(name))
+        elif getattr(item, "task_name", None) == name:
+            run = runs.read(item)
+            if run is not None:
+                found.append(run)
+            elif (text := reasons.note(item)) is not None:
+                found.append(Note(item.at, type(item).__name__, text))
+    if not alive:
+        runs.process_died()
+    return found
 
 
-def _missed(event: e.TaskMissed) -> str:
-    settled = "" if event.run_id is None else f"; the run {event.run_id} stands for them"
-    return f"missed {_many(event.count, event.first_missed, event.last_missed)}: {event.reason}{settled}"
+# -- the record of one task --------------------------------------------------------------------------------------------
 
 
-def _resumed(event: e.TaskResumed) -> str:
-    passed = ""
-    if event.first_passed is not None and event.last_passed is not None:
-        passed = f"; {_many(event.count, event.first_passed, event.last_passed)} passed meanwhile"
-    return f"resumed by {event.by}{passed}"
+class _Owed(NamedTuple):
+    """The flag of a start that stays owed beside the schedule."""
+
+    at: datetime | None
+    period: datetime | None
+
+    def names(self, period: datetime, due_at: datetime) -> bool:
+        return self.at is not None and (self.period == period if self.period is not None else self.at == due_at)
 
 
-_TEXTS: dict[type[e.Event], Callable[..., str]] = {
-    e.TaskMissed: _missed,
-    e.TaskSkipped: lambda event: f"skipped the due minute {utc_text(event.due_at)}: {event.reason}",
-    e.TaskRetryPreempted: lambda event: f"the pending retry is gone: {event.reason}",
-    e.TaskSuspended: lambda event: f"suspended by {event.by}",
-    e.TaskResumed: _resumed,
-    e.TaskQuarantined: lambda event: f"held back until {utc_text(event.until)}: {event.deaths} processes died with it",
-    e.TaskBaseReset: lambda event: (
-        f"the clock had been wrong (settled until {utc_text(event.settled_until)}); service resumes"
-    ),
-    e.TaskAdded: lambda event: f"registered: {event.cron_expression} in {event.zone}",
-    e.TaskOverridden: lambda event: f"changed: {event.change_type}",
-    e.TaskOrphaned: lambda _: "left out of the registrations",
-    e.TaskUnschedulable: lambda event: (
-        f"unschedulable: {_many(event.count, event.first_period, event.last_period)}: {event.reason}"
-    ),
-    e.TaskAttemptDropped: lambda event: f"the {event.trigger} attempt was not made: {event.reason}",
-    e.TaskSurvivorsGone: lambda event: f"{event.count} processes of an earlier run were ended or have ended",
-    e.TaskRecordSetAside: lambda event: f"a record of it was set aside: {event.error}",
-}
+_NOTHING_OWED: Final = _Owed(None, None)
 
 
-# -- why ---------------------------------------------------------------------------------------------------------------
+class _Known(NamedTuple):
+    """What of a state the answers depend on."""
+
+    registered_at: datetime | None
+    config: TaskConfig
+    settled_until: datetime
+    owed: _Owed
+
+    @classmethod
+    def of(cls, task: TaskState) -> _Known:
+        registered_at = task.registered_at if task.registered else None
+        return cls(registered_at, task.config, task.settled_until, _Owed(task.owed_at, task.owed_period))
+
+    def goes_on(self, before: _Known) -> bool:
+        """Whether the same schedule is in force."""
+        return self.registered_at == before.registered_at and same_schedule(self.config, before.config)
+
+
+class _Turn(NamedTuple):
+    """An event that settles something or changes what is owed, and how things stand after it."""
+
+    event: e.Event
+    settled_until: datetime
+    owed: _Owed
+
+
+class _Stretch(NamedTuple):
+    """A part of the record in which one schedule is in force and `settled_until` only grows.
+
+    `began`: the event with which it begins; None if that is a state because events are missing, namely those later than `at`.
+    `schedule`: None if the task is not registered, or if its config cannot be computed with. `opening`: up to where the task
+    is settled when it begins. `suspended`: it was, until then.
+    """
+
+    began: e.Event | None
+    at: datetime
+    config: TaskConfig | None
+    schedule: AnySchedule | None
+    opening: datetime
+    handled: frozenset[datetime]
+    owed: _Owed
+    suspended: bool
+    turns: list[_Turn]
+
+    def has(self, period: datetime) -> bool:
+        return self.schedule is not None and self.schedule.nominals.matches(period)
+
+    def due_at(self, period: datetime) -> datetime | None:
+        """When the period is due by this schedule; None if it is none of its periods, or has no allowed time."""
+        return self.schedule.due_at(period) if self.schedule is not None and self.has(period) else None
+
+    def unschedulable(self, period: datetime) -> Choice | None:
+        """The choice for a period that has no allowed time."""
+        if self.schedule is None or not self.has(period) or self.schedule.due_at(period) is not None:
+            return None
+        early, late = self.schedule.reach()
+        near = self.schedule.unschedulable(period - early - MICROSECOND, period + late)
+        return next((choice for choice in near if choice.period == period), None)
+
+
+class _Fate(NamedTuple):
+    """What has become of a period so far.
+
+    state     absent: no schedule made it due. pending: not settled yet. flagged: settled, but still owed. settled: by `event`,
+              or in a part of the record that is missing
+    due_at    by the schedule that made it due
+    flagged   it had been owed beside the schedule before
+    stretch   in which it was settled
+    earlier   what had become of it before the clock turned out to be wrong, or before an edit opened its minute again
+    """
+
+    state: Literal["absent", "pending", "flagged", "settled"] = "absent"
+    due_at: datetime | None = None
+    event: e.Event | None = None
+    flagged: bool = False
+    stretch: _Stretch | None = None
+    earlier: _Fate | None = None
 
 
 class Finding(NamedTuple):
-    """What became of a due instant. `attempts`: the runs that belong to it, if it was given any."""
+    """What became of a due instant. `attempts`: the runs that belong to it, or the one that stands for it."""
 
     at: datetime
-    verdict: Literal["started", "missed", "skipped", "suspended", "dropped", "open", "not yet", "not due", "no record"]
+    verdict: Verdict
     text: str
     attempts: tuple[Attempt, ...] = ()
+    period: datetime | None = None
 
 
 def why(
-    record: Iterable[Book | e.Event], name: str, instant: datetime, now: datetime, alive: bool, is_due: IsDue
+    record: Iterable[Book | e.Event], name: str, minute: datetime, now: datetime, alive: bool, calendar: Calendar
 ) -> Finding:
-    """What became of `instant`, a whole minute, for the task `name`. `alive`: whether a daemon is running now."""
-    book = Book("")
-    began: datetime | None = None
-    in_force: TaskConfig | None = None
-    past = False
-    settled: tuple[e.Event, bool] | None = None
-    attempts: dict[str, Attempt] = {}
-    runs: dict[str, Attempt] = {}
-    covered = True
-    for item in record:
+    """What became of a whole minute for the task `name`. `alive`: whether a daemon is running now."""
+    return Past(record, name, calendar, now, alive=alive).why(minute)
+
+
+class Past:
+    """The record of one task, read once, to be asked about many minutes."""
+
+    def __init__(
+        self, record: Iterable[Book | e.Event], name: str, calendar: Calendar, now: datetime, *, alive: bool
+    ) -> None:
+        self.name = name
+        self.now = now
+        self.alive = alive
+        self._calendar = calendar
+        self._book = Book("")
+        self._began: datetime | None = None
+        self._last_at = EARLIEST
+        self._runs = _Runs()
+        self._boots: dict[str, datetime] = {}
+        self._stretches: list[_Stretch] = []
+        self._hindrances: list[e.Event] = []
+        for item in record:
+            self._read(item)
+        if not alive:
+            self._runs.process_died()
+        self._by_period: dict[datetime, list[Attempt]] = {}
+        for run in self._runs.all:
+            if run.trigger != "manual":
+                self._by_period.setdefault(run.period or run.due_at, []).append(run)
+
+    # Reading.
+
+    @property
+    def _task(self) -> TaskState | None:
+        return self._book.tasks.get(self.name)
+
+    def _read(self, item: Book | e.Event) -> None:
         if isinstance(item, Book):
-            task = item.tasks.get(name)
-            before = book.tasks.get(name)
-            book = Book(item.scheduler_identifier, tasks={} if task is None else {name: task})
-            if (
-                task is not None
-                and task.settled_until >= instant
-                and (before is None or before.settled_until < instant)
-            ):
-                covered = settled is not None  # it was settled in a part of the record that is not there
-            continue
-        began = began or item.at
-        if not past and item.at > instant:
-            past = True
-            in_force = _config_of(book, name)
-        if getattr(item, "task_name", name) != name:
-            continue
-        passed = _base_of(book, name)
-        apply(book, item)
-        after = _base_of(book, name)
-        if settled is None and after is not None and after >= instant and (passed is None or passed < instant):
-            settled = item, passed is not None
-        if getattr(item, "task_name", None) == name:
-            line = _item(item, runs)
-            if isinstance(line, Attempt) and line.trigger != "manual":
-                attempts[line.run_id] = line
-    if not past:
-        in_force = _config_of(book, name)
-    mine = tuple(attempt for attempt in attempts.values() if instant in (attempt.due_at, attempt.period))
-    if mine:
-        return Finding(instant, "started", _told(mine), mine)
-    if instant > now:
-        return _of_the_future(instant, in_force, is_due, name)
-    if settled is None and not covered:
-        return Finding(instant, "no record", "before retention: the record of that time is not kept any more")
-    if settled is not None and isinstance(settled[0], e.TaskAdded) and in_force is None:
-        return _before_registration(instant, settled[0], was_here=settled[1])
-    if in_force is None:
-        earlier = began is not None and instant < began
-        text = "before retention: the record begins later" if earlier else f'no task "{name}" was registered then'
-        return Finding(instant, "no record" if earlier else "not due", text)
-    if not is_due(in_force, instant):
-        return Finding(instant, "not due", f"not due: {in_force.cron_expression} in {in_force.zone} does not match it")
-    if settled is not None and not isinstance(settled[0], e.TaskAdded):
-        return _by(settled[0], instant, attempts)
-    if settled is not None or not book.tasks[name].registered:
-        text = "the task was left out of the registrations before it could be served, which ended what it was owed"
-        return Finding(instant, "dropped", text)
-    return Finding(instant, "open", _what_keeps_it(book.tasks[name], now, alive))
+            task = item.tasks.get(self.name)
+            self._runs.continue_from(task)
+            mine = {} if task is None else {self.name: copy.copy(task)}  # the reader may read its record again
+            self._book = Book(item.scheduler_identifier, tasks=mine)
+            if task is not None or self._stretches:
+                self._begin(None, suspended=False)
+            return
+        self._began = self._began or item.at
+        if getattr(item, "task_name", self.name) == self.name:
+            self._fold(item)
+        self._last_at = item.at
+
+    def _fold(self, event: e.Event) -> None:
+        if isinstance(event, _HINDRANCES):
+            self._hindrances.append(event)
+        task = self._task
+        before = None if task is None else _Known.of(task)
+        suspended = task is not None and task.is_suspended
+        if isinstance(event, e.TaskRunStarted) and event.trigger == "boot" and task is not None:
+            self._boots[event.run_id] = task.registered_at
+        apply(self._book, event)
+        if getattr(event, "task_name", None) != self.name:
+            return
+        self._runs.read(event)
+        task = self._task
+        after = None if task is None else _Known.of(task)
+        if after == before:
+            return
+        if after is None or before is None or isinstance(event, e.TaskBaseReset) or not after.goes_on(before):
+            self._begin(event, suspended=suspended)
+        elif (after.settled_until, after.owed) != (before.settled_until, before.owed):
+            self._stretches[-1].turns.append(_Turn(event, after.settled_until, after.owed))
+
+    def _begin(self, event: e.Event | None, *, suspended: bool) -> None:
+        task = self._task
+        at = self._last_at if event is None else event.at
+        if task is None:
+            self._stretches.append(_Stretch(event, at, None, None, at, frozenset(), _NOTHING_OWED, suspended, []))
+            return
+        known = _Known.of(task)
+        config = None if known.registered_at is None else known.config
+        schedule = None if config is None else self._schedule(config)
+        handled = frozenset(task.handled)
+        stretch = _Stretch(event, at, config, schedule, known.settled_until, handled, known.owed, suspended, [])
+        self._stretches.append(stretch)
+
+    def _schedule(self, config: TaskConfig) -> AnySchedule | None:
+        try:
+            return self._calendar.schedule(self.name, config)
+        except InvalidCronExpressionError:
+            return None
+
+    # Asking.
+
+    def why(self, minute: datetime) -> Finding:
+        """What became of a whole minute: of the period that it names, or else of the one whose chosen second lies in it."""
+        for period in chain((minute,), self._due_in(minute)):
+            finding = self._found(period)
+            if finding is not None:
+                return finding
+        return self._not_due(minute)
+
+    def _due_in(self, minute: datetime) -> Iterator[datetime]:
+        """The periods that were started for an instant in this minute, or whose chosen second lies in it."""
+        for period, attempts in self._by_period.items():
+            if any(floor_minute(attempt.due_at) == minute for attempt in attempts):
+                yield period
+        for index, stretch in enumerate(self._stretches):
+            over = index + 1 < len(self._stretches) and self._stretches[index + 1].at < minute
+            if stretch.schedule is None or stretch.at >= minute + MINUTE or over:
+                continue
+            due_at = stretch.schedule.next_after(minute - MICROSECOND)
+            while due_at is not None and due_at < minute + MINUTE:
+                yield from reversed(stretch.schedule.periods_at(due_at))
+                due_at = stretch.schedule.next_after(due_at)
+
+    def _found(self, period: datetime) -> Finding | None:
+        """What became of a period; None if it never was due."""
+        mine = tuple(self._by_period.get(period, ()))
+        if mine:
+            return Finding(mine[0].due_at, "started", self._told(mine), mine, period)
+        fate = _Fate()
+        for stretch in self._stretches:
+            fate = _through(fate, stretch, period)
+        if fate.state == "absent":
+            return self._unschedulable(period)
+        assert fate.due_at is not None
+        if fate.state == "settled":
+            verdict, text, run = self._settled(fate, fate.due_at, period)
+            return Finding(fate.due_at, verdict, text, () if run is None else (run,), period)
+        task = self._task
+        assert task is not None, "what is pending or flagged is so in the last state"
+        if fate.state == "pending" and fate.due_at > self.now:
+            suspended = task.is_suspended
+            windowed = task.config.options.spread is not None
+            text = reasons.upcoming(fate.due_at, windowed=windowed, suspended=suspended)
+            return Finding(fate.due_at, "suspended" if suspended else "not yet", text, (), period)
+        return Finding(fate.due_at, "open", reasons.still_open(task, self.now, alive=self.alive), (), period)
+
+    # A start.
+
+    def _told(self, attempts: tuple[Attempt, ...]) -> str:
+        first, last = attempts[0], attempts[-1]
+        owed_from = max(first.due_at, self._boots.get(first.run_id, first.due_at))
+        late = (first.started_at - owed_from).total_seconds()
+        when = reasons.started(first.started_at, late, self._causes(first, owed_from))
+        tries = "" if len(attempts) == 1 else f"; {len(attempts)} attempts"
+        return f"{when}{tries}; {reasons.OUTCOMES.get(last.outcome) or f'{last.outcome}: {last.error}'}"
+
+    def _causes(self, run: Attempt, owed_from: datetime) -> list[str]:
+        """What kept a run from being started when it was owed, as far as the record tells."""
+        found: list[str | None] = []
+        if self._concurrency(run.started_at) != "allow":
+            found += [
+                reasons.ran_until(other.ended_at)
+                for other in self._runs.all
+                if other is not run and other.ended_at is not None and owed_from < other.ended_at <= run.started_at
+            ]
+        found += [reasons.hindrance(event, owed_from, run.started_at) for event in self._hindrances]
+        if run.waited_since is not None:
+            found.append(reasons.NO_SLOT)
+        return list(dict.fromkeys(cause for cause in found if cause is not None)) or [reasons.HELD_UP]
+
+    def _concurrency(self, moment: datetime) -> str | None:
+        stretch = self._in_force(moment)
+        return None if stretch is None or stretch.config is None else stretch.config.options.concurrency
+
+    # No start.
+
+    def _unschedulable(self, period: datetime) -> Finding | None:
+        for index, stretch in enumerate(self._stretches):
+            choice = stretch.unschedulable(period)
+            following = self._stretches[index + 1].at if index + 1 < len(self._stretches) else None
+            if choice is None or choice.window_end < stretch.at:
+                continue
+            if following is None or choice.window_end <= following:
+                text = reasons.unschedulable(choice.reason or "")
+                return Finding(choice.window_end, "unschedulable", text, (), period)
+        return None
+
+    def _settled(self, fate: _Fate, due_at: datetime, period: datetime) -> tuple[Verdict, str, Attempt | None]:
+        """The finding for an instant that was settled by an event without a start of its own."""
+        event = fate.event
+        match event:
+            case None:
+                return "no record", reasons.LOST, None
+            case e.TaskMissed() | e.TaskSkipped() if not fate.flagged:
+                kind = reasons.passed(event)[0]
+                run = next((run for run in self._runs.all if run.run_id == event.run_id), None)
+                stands = "" if run is None else f"; {reasons.stands_for_it(run.started_at)}"
+                return kind, f"{kind}: {event.reason}{stands}", run
+            case e.TaskRunStarted():
+                run = next(run for run in self._runs.all if run.run_id == event.run_id)
+                return "missed", f"missed: {reasons.stands_for_it(event.started_at, event.due_at)}", run
+            case e.TaskResumed():
+                return "suspended", reasons.suspended_until(event.at), None
+            case e.TaskOverridden():
+                return *_by_edit(event, fate, due_at, period), None
+            case e.TaskSkipped(owed_at=datetime() as other):
+                return "missed", f"missed: {reasons.owed_instead(other)}", None
+            case e.TaskAttemptDropped():
+                return "missed", f"missed: {event.reason}", None
+            case e.TaskBaseReset():
+                return "dropped", reasons.clock_was_wrong(event), None
+            case e.TaskOrphaned():
+                return "dropped", reasons.LEFT_OUT, None
+            case e.TaskRecordSetAside() | e.TaskAdded():
+                return "dropped", reasons.SET_ASIDE, None
+        raise AssertionError(f"{event!r} settles nothing")
+
+    # Never due.
+
+    def _in_force(self, moment: datetime) -> _Stretch | None:
+        """The part of the record to which a moment belongs."""
+        found = None
+        for stretch in self._stretches:
+            if stretch.at > moment:
+                break
+            found = stretch
+        return found
+
+    def _not_due(self, minute: datetime) -> Finding:
+        stretch = self._in_force(minute)
+        earlier = self._began is not None and minute < self._began
+        if stretch is not None and stretch.began is None and earlier:
+            return Finding(minute, "no record", reasons.LOST)
+        if stretch is None or stretch.config is None:
+            return self._not_registered(minute, stretch, earlier=earlier)
+        if stretch.schedule is None:
+            problem = self._calendar.problem(stretch.config) or ""
+            return Finding(minute, "not due", reasons.cannot_be_computed(stretch.config, problem))
+        due_at = stretch.due_at(minute)
+        if due_at is None:
+            return Finding(minute, "not due", reasons.does_not_match(stretch.config))
+        if due_at > stretch.opening:  # handled already, by a schedule that came into force too late for it
+            stretch = next(other for other in self._stretches if other.has(minute))
+            due_at = stretch.due_at(minute) or due_at
+        if due_at > stretch.at:
+            return Finding(due_at, "dropped", reasons.settled_before(stretch.opening), (), minute)
+        return Finding(due_at, "not due", reasons.in_force_later(due_at, stretch.at), (), minute)
+
+    def _not_registered(self, minute: datetime, stretch: _Stretch | None, *, earlier: bool) -> Finding:
+        later = next((other for other in self._stretches if other.at > minute and other.config is not None), None)
+        if later is not None:
+            return Finding(minute, "not due", reasons.registered_later(later.at, again=stretch is not None))
+        if earlier:
+            return Finding(minute, "no record", reasons.RECORD_BEGINS_LATER)
+        return Finding(minute, "not due", reasons.not_registered(self.name, ever=minute <= self.now))
 
 
-def _config_of(book: Book, name: str) -> TaskConfig | None:
-    task = book.tasks.get(name)
-    return task.config if task is not None and task.registered else None
+# -- the way of a period through the record ------------------------------------------------------------------------------
 
 
-def _base_of(book: Book, name: str) -> datetime | None:
-    task = book.tasks.get(name)
-    return None if task is None else task.settled_until
+def _through(fate: _Fate, stretch: _Stretch, period: datetime) -> _Fate:
+    """What has become of a period when a stretch is over, given what had become of it before."""
+    fate = _entering(fate, stretch, period)
+    first = 0
+    if fate.state == "pending":
+        assert fate.due_at is not None
+        first = bisect_left(stretch.turns, fate.due_at, key=lambda turn: turn.settled_until)
+    elif fate.state != "flagged":
+        return fate
+    for turn in stretch.turns[first:]:
+        assert fate.due_at is not None
+        if not turn.owed.names(period, fate.due_at):
+            return _settled_by(turn.event, fate, stretch)
+        fate = fate._replace(state="flagged")
+    return fate
 
 
-def _told(attempts: tuple[Attempt, ...]) -> str:
-    first, last = attempts[0], attempts[-1]
-    late = (first.started_at - first.due_at).total_seconds()
-    when = f"started {utc_text(first.started_at)}" + (f", {late:.0f} s after it was due" if late >= 60 else "")
-    tries = "" if len(attempts) == 1 else f"; {len(attempts)} attempts"
-    how = {"running": "it runs", "succeeded": "succeeded", "replaced": "replaced by a later start"}.get(last.outcome)
-    return f"{when}{tries}; {how or f'{last.outcome}: {last.error}'}"
+def _entering(fate: _Fate, stretch: _Stretch, period: datetime) -> _Fate:
+    """The same for the beginning of a stretch: a schedule comes into force or goes, or the clock turns out to be wrong."""
+    due_at = stretch.due_at(period)
+    if due_at is not None and due_at > stretch.opening and period not in stretch.handled:
+        return _Fate("pending", due_at, earlier=fate if fate.state == "settled" else fate.earlier)
+    if stretch.began is None:
+        return _behind_a_gap(fate, stretch, period, due_at)
+    if fate.state not in ("pending", "flagged"):
+        return fate
+    assert fate.due_at is not None
+    came = fate.state == "flagged" or fate.due_at <= stretch.at
+    if came and stretch.owed.names(period, fate.due_at):
+        return fate._replace(state="flagged")
+    if came:
+        return _settled_by(stretch.began, fate, stretch)
+    # The edit came before the due instant, and the new schedule does not make the period due any more.
+    return fate.earlier or (_Fate() if due_at is None else _settled_by(stretch.began, fate, stretch))
 
 
-def _of_the_future(instant: datetime, config: TaskConfig | None, is_due: IsDue, name: str) -> Finding:
-    if config is None:
-        return Finding(instant, "not due", f'no task "{name}" is registered')
-    if not is_due(config, instant):
-        return Finding(instant, "not due", f"not due: {config.cron_expression} in {config.zone} does not match it")
-    return Finding(instant, "not yet", "it is still to come")
+def _behind_a_gap(fate: _Fate, stretch: _Stretch, period: datetime, due_at: datetime | None) -> _Fate:
+    """Events are missing: what was not settled before them was settled in them, or its settling is not known."""
+    if fate.state == "settled":
+        return fate
+    known = fate.due_at or due_at
+    if known is None:
+        return fate
+    if stretch.owed.names(period, known):
+        return _Fate("flagged", known)
+    if fate.state == "absent" and known <= stretch.at and period <= stretch.at:
+        return fate  # the record of its time is there
+    return _Fate("settled", known)
 
 
-def _before_registration(instant: datetime, event: e.TaskAdded, *, was_here: bool) -> Finding:
-    again = "left out then, and registered again" if was_here else "not registered then; registered"
-    return Finding(instant, "not due", f"the task was {again} {utc_text(event.at)}: nothing before is owed")
+def _settled_by(event: e.Event | None, fate: _Fate, stretch: _Stretch) -> _Fate:
+    return _Fate("settled", fate.due_at, event, fate.state == "flagged", stretch)
 
 
-def _what_keeps_it(task: TaskState, now: datetime, alive: bool) -> str:
-    if task.is_suspended:
-        return "open: the task is suspended, and nothing of it starts"
-    if not alive:
-        return "open: the daemon is not running; it is owed when it starts"
-    if task.runs:
-        return f"open: the task has been running since {utc_text(task.runs[0].started_at)}; it is owed directly after"
-    if task.quarantined_until is not None and task.quarantined_until > now:
-        return f"open: held back until {utc_text(task.quarantined_until)}, because processes died with it"
-    return "open: it is owed, and waits for a free slot, for the disk, or for the daemon to wake"
-
-
-def _by(event: e.Event, instant: datetime, attempts: dict[str, Attempt]) -> Finding:
-    """The finding for an instant that was settled by an event without a start of its own."""
-    match event:
-        case e.TaskMissed():
-            run = attempts.get(event.run_id or "")
-            stands = "" if run is None else f"; the start at {utc_text(run.started_at)} stands for it"
-            return Finding(instant, "missed", f"missed: {event.reason}{stands}", () if run is None else (run,))
-        case e.TaskRunStarted():
-            run = attempts[event.run_id]
-            text = f"missed: the start at {utc_text(event.started_at)}, for {utc_text(event.due_at)}, stands for it"
-            return Finding(instant, "missed", text, (run,))
-        case e.TaskSkipped():
-            return Finding(instant, "skipped", f"skipped: {event.reason}")
-        case e.TaskResumed():
-            return Finding(
-                instant, "suspended", f"the task was suspended until {utc_text(event.at)}; nothing is made up for"
-            )
-        case e.TaskOverridden():
-            return Finding(instant, "dropped", _dropped_by_edit(event))
-        case e.TaskBaseReset():
-            text = "the clock had been wrong before, and service was resumed from then on"
-            return Finding(instant, "dropped", f"{text} ({utc_text(event.at)})")
-    return Finding(instant, "dropped", f"settled by {type(event).__name__} at {utc_text(event.at)}")
-
-
-def _dropped_by_edit(event: e.TaskOverridden) -> str:
-    edit = f"the schedule was changed {utc_text(event.at)}"
-    if event.owed_at is not None:
-        return f"{edit}; what was owed until then is settled by the start for {utc_text(event.owed_at)}"
-    return f"{edit}, and the new one owes nothing for the past"
+def _by_edit(event: e.TaskOverridden, fate: _Fate, due_at: datetime, period: datetime) -> tuple[Verdict, str]:
+    """Of a due instant that an edit has settled, or moved into the past."""
+    assert fate.stretch is not None
+    moved_to = fate.stretch.due_at(period)
+    if due_at > event.at and not fate.flagged and moved_to is not None:
+        return "dropped", reasons.moved(event.at, due_at, moved_to)
+    if event is fate.stretch.began and fate.stretch.suspended:
+        return "suspended", reasons.suspended_and_edited(event.at)
+    if event.owed_at is not None and not event.reset:
+        return "missed", f"missed: {reasons.owed_instead(event.owed_at)}"
+    return "dropped", reasons.edited(event)

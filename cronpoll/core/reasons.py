@@ -1,28 +1,278 @@
 """Why a due instant got no start of its own, or a late one: the words, in one place.
 
-Events carry them, and so the log, `history`, `why` and `simulate` say the same.
+Events carry some of them; `history`, `why` and `simulate` add the others. Nobody else phrases a reason.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal
 
-from cronpoll.core.model import TaskConfig
+from cronpoll.core import events as e
+from cronpoll.core.cron import Passed
+from cronpoll.core.model import MILLISECOND, TaskConfig, TaskState
+from cronpoll.core.text import utc_text
+
+When = Callable[[datetime], str]
+"""How instants are written: in UTC, or by the clock of whoever reads it."""
+
+# -- what events carry -------------------------------------------------------------------------------------------------
 
 STILL_RUNNING: Final = "the task was still running"
 NOT_RUNNING: Final = "the scheduler was not running"
 LATE: Final = "the scheduler was late: suspended, held up, or waiting for a slot"
-SUSPENDED: Final = "the task was suspended"
 OVERTAKEN: Final = "overtaken by a later period"
 TOO_LATE: Final = "its deadline has passed"
 STOPPED: Final = "the scheduler was stopped before it ended"
-DIED_UNREGISTERED: Final = "the process died; the task was unregistered"
+DIED: Final = "the process died"
+DIED_UNREGISTERED: Final = f"{DIED}; the task was unregistered"
 OWED_OVERTAKEN: Final = "it was still owed from before, and a later start stands for it"
 RESET: Final = 'its schedule was edited, and on_change is "reset"'
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
+
+
+def overtaken(cause: str) -> str:
+    """Of a period that a later one has overtaken, because of something that kept it from being started before."""
+    return f"{OVERTAKEN}: {cause}"
 
 
 def not_made_up_for(cause: str, config: TaskConfig, *, too_late: bool) -> str:
     """A cause of lateness, and the rule by which what was late is not started any more."""
     rule = TOO_LATE if too_late else f'catch_up is "{config.options.catch_up}"'
     return f"{cause}, and {rule}"
+
+
+# -- what happened, besides runs: the notes of a history -------------------------------------------------------------------
+
+
+def passed(event: e.TaskMissed | e.TaskSkipped) -> tuple[Literal["missed", "skipped"], Passed]:
+    """What a record passes over, whichever of the two it is."""
+    if isinstance(event, e.TaskMissed):
+        return "missed", Passed(event.first_missed, event.last_missed, event.count)
+    return "skipped", Passed(event.first_due_at or event.due_at, event.due_at, event.count, event.period)
+
+
+def passed_over(event: e.TaskMissed | e.TaskSkipped, when: When = utc_text) -> str:
+    """Which due minutes got no start of their own, and why."""
+    which = passed(event)[1]
+    if which.number == 1 and which.period is not None:
+        return f"the period {when(which.period)}, due {when(which.last)}: {event.reason}"
+    return f"{_many(which.number, which.first, which.last, when)}: {event.reason}"
+
+
+def nonexistent(event: e.TaskMinuteNonexistent) -> str:
+    return f"{event.wall_time} does not exist: the clock was put forward over it"
+
+
+def note(event: e.Event) -> str | None:
+    """An event of a task as a sentence; None if it says nothing besides what the runs say."""
+    text = _NOTES.get(type(event))
+    return None if text is None else text(event)
+
+
+def _many(count: int, first: datetime, last: datetime, when: When = utc_text) -> str:
+    if first == last:
+        return f"the due minute {when(first)}"
+    return f"{count} due minutes from {when(first)} to {when(last)}"
+
+
+def _passed(event: e.TaskMissed | e.TaskSkipped) -> str:
+    kind, which = passed(event)
+    them = "it" if which.number == 1 else "them"
+    stands = "" if event.run_id is None else f"; the run {event.run_id} stands for {them}"
+    owed = getattr(event, "owed_at", None)
+    still = "" if owed is None else f"; {utc_text(owed)}, due before that run, is still owed"
+    return f"{kind} {passed_over(event)}{stands}{still}"
+
+
+def _resumed(event: e.TaskResumed) -> str:
+    if event.lifted is False:
+        other = "file" if event.by == "command" else "command"
+        return f"resumed by {event.by}, but still suspended by {other}"
+    text = f"resumed by {event.by}"
+    if event.first_passed is not None and event.last_passed is not None:
+        text += f"; {_many(event.count, event.first_passed, event.last_passed)} passed meanwhile"
+    return text if event.open_at is None else f"{text}; {utc_text(event.open_at)} is still owed"
+
+
+def _overridden(event: e.TaskOverridden) -> str:
+    text = f"changed: {event.change_type.replace(',', ', ')}"
+    if event.owed_at is not None and not event.reset:
+        text += f"; {utc_text(event.owed_at)} is still owed"
+    return f"{text}; {_CLEARED}" if event.reset else text
+
+
+_CLEARED: Final = 'on_change = "reset" cleared what was owed'
+
+_NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
+    e.TaskMissed: _passed,
+    e.TaskSkipped: _passed,
+    e.TaskRetryPreempted: lambda event: f"the pending retry is gone: {event.reason}",
+    e.TaskSuspended: lambda event: f"suspended by {event.by}",
+    e.TaskResumed: _resumed,
+    e.TaskQuarantined: lambda event: f"held back until {utc_text(event.until)}: {event.deaths} processes died with it",
+    e.TaskBaseReset: lambda event: (
+        f"the clock had been wrong (settled until {utc_text(event.settled_until)}); service resumes"
+    ),
+    e.TaskAdded: lambda event: f"registered: {event.cron_expression} in {event.zone}",
+    e.TaskOverridden: _overridden,
+    e.TaskOrphaned: lambda event: "left out of the registrations" if event.reason == "unregistered" else None,
+    e.TaskUnschedulable: lambda event: (
+        f"unschedulable: {_many(event.count, event.first_period, event.last_period)}: {event.reason}"
+    ),
+    e.TaskAttemptDropped: lambda event: f"the {event.trigger} attempt was not made: {event.reason}",
+    e.TaskSurvivorsGone: lambda event: f"{event.count} processes of an earlier run were ended or have ended",
+    e.TaskRecordSetAside: lambda event: f"a record of it was set aside: {event.error}",
+}
+
+
+# -- why a start was late --------------------------------------------------------------------------------------------------
+
+NO_SLOT: Final = "no slot was free"
+HELD_UP: Final = "the machine slept or the process was held up"
+
+
+def ran_until(ended_at: datetime) -> str:
+    return f"{STILL_RUNNING} until {utc_text(ended_at)}"
+
+
+def hindrance(event: e.Event, owed_from: datetime, started_at: datetime) -> str | None:
+    """What an event of the record says about a start that was owed from one instant on and made at another."""
+    if isinstance(event, e.TaskQuarantined) and event.at <= started_at and owed_from < event.until:
+        return f"it was held back until {utc_text(event.until)}, because {event.deaths} processes died with it"
+    if not owed_from < event.at:
+        return None
+    match event:
+        case e.StoreRecovered():
+            began = event.at - event.degraded_ms * MILLISECOND
+            lasted = f"state could not be written: the disk failed for {_seconds(event.degraded_ms)}"
+            return lasted if began <= started_at else None
+        case e.SuspensionDetected():
+            began = event.at - event.suspended_ms * MILLISECOND
+            return f"{HELD_UP} for {_seconds(event.suspended_ms)}" if began <= started_at else None
+    if event.at > started_at:
+        return None
+    match event:
+        case e.InstanceStarted():
+            return NOT_RUNNING
+        case e.ClockStepped() if event.step_ms > 0:
+            return f"the clock was set forward by {_seconds(event.step_ms)}"
+        case e.TaskSurvivorsGone():
+            return f"processes of an earlier run were alive until {utc_text(event.at)}"
+        case e.TaskResumed() if event.lifted is not False:
+            return f"{_SUSPENDED} until {utc_text(event.at)}"
+    return None
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1_000:.0f} s"
+
+
+# -- what became of a due instant ------------------------------------------------------------------------------------------
+
+_SUSPENDED: Final = "the task was suspended"
+_NOT_MADE_UP: Final = "nothing is made up for"
+_NOTHING_BEFORE: Final = "nothing before is owed"
+LOST: Final = "before retention: the record of that time is not kept any more"
+RECORD_BEGINS_LATER: Final = "before retention: the record begins later"
+OUTCOME_NOT_KEPT: Final = "its outcome is not in the record: it lies in a part that is missing"
+STILL_TO_COME: Final = "it is still to come"
+LEFT_OUT: Final = "the task was left out of the registrations before it could be served, which ended what it was owed"
+SET_ASIDE: Final = "a record of the task could not be read and was set aside: the task began anew, and owed nothing"
+OUTCOMES: Final = {"running": "it runs", "succeeded": "succeeded", "replaced": "replaced by a later start"}
+
+
+def started(started_at: datetime, late_seconds: float, causes: list[str]) -> str:
+    """`late_seconds`: after it was owed. `causes`: what kept it from being started before, if it was late at all."""
+    text = f"started {utc_text(started_at)}"
+    if late_seconds >= 2:
+        text += f", {late_seconds:.0f} s after it was due: {' and '.join(causes)}"
+    return text
+
+
+def stands_for_it(started_at: datetime, due_at: datetime | None = None) -> str:
+    which = "" if due_at is None else f", for {utc_text(due_at)},"
+    return f"the start at {utc_text(started_at)}{which} stands for it"
+
+
+def owed_instead(due_at: datetime) -> str:
+    return f"the start owed for {utc_text(due_at)} stands for it"
+
+
+def suspended_until(resumed_at: datetime) -> str:
+    return f"{_SUSPENDED} until {utc_text(resumed_at)}; {_NOT_MADE_UP}"
+
+
+def suspended_and_edited(edited_at: datetime) -> str:
+    return f"{_SUSPENDED} when its schedule was changed {utc_text(edited_at)}; {_NOT_MADE_UP}"
+
+
+def edited(event: e.TaskOverridden) -> str:
+    """Of what an edit drops."""
+    rule = _CLEARED if event.reset else "the new one owes nothing for the past"
+    what = "task" if event.schedule_changed is False else "schedule"
+    return f"the {what} was changed {utc_text(event.at)}, and {rule}"
+
+
+def moved(edited_at: datetime, due_at: datetime, moved_to: datetime) -> str:
+    """Of a period that an edit moves from the future into the past."""
+    return (
+        f"the schedule was changed {utc_text(edited_at)}: it would have been due {utc_text(due_at)}, and by the new "
+        f"schedule {utc_text(moved_to)}, which had passed"
+    )
+
+
+def clock_was_wrong(event: e.TaskBaseReset) -> str:
+    return f"the clock had been wrong before, and service was resumed from then on ({utc_text(event.at)})"
+
+
+def upcoming(due_at: datetime, *, windowed: bool, suspended: bool) -> str:
+    text = f"{STILL_TO_COME}, at {utc_text(due_at)}" if windowed else STILL_TO_COME
+    return f"{text}, but the task is suspended: nothing of it starts before it is resumed" if suspended else text
+
+
+def still_open(task: TaskState, now: datetime, *, alive: bool) -> str:
+    """What keeps something that is owed from being started."""
+    if task.is_suspended:
+        return "open: the task is suspended, and nothing of it starts"
+    if not alive:
+        return "open: the daemon is not running; it is owed when it starts"
+    if task.runs and task.config.options.concurrency != "allow":
+        return f"open: the task has been running since {utc_text(task.runs[0].started_at)}; it is owed directly after"
+    if task.quarantined_until is not None and task.quarantined_until > now:
+        return f"open: held back until {utc_text(task.quarantined_until)}, because processes died with it"
+    if task.maybe_alive:
+        return "open: something of an earlier run may still be alive; it is owed when that is gone"
+    return "open: it is owed, and waits for a free slot, for the disk, or for the daemon to wake"
+
+
+def does_not_match(config: TaskConfig) -> str:
+    return f"not due: {config.cron_expression} in {config.zone} does not match it"
+
+
+def cannot_be_computed(config: TaskConfig, problem: str) -> str:
+    return f"not due: what is recorded as its schedule, {config.cron_expression}, cannot be computed with: {problem}"
+
+
+def not_registered(name: str, *, ever: bool) -> str:
+    return f'no task "{name}" was registered then' if ever else f'no task "{name}" is registered'
+
+
+def registered_later(registered_at: datetime, *, again: bool) -> str:
+    how = "left out then, and registered again" if again else "not registered then; registered"
+    return f"the task was {how} {utc_text(registered_at)}: {_NOTHING_BEFORE}"
+
+
+def in_force_later(due_at: datetime, in_force_at: datetime) -> str:
+    """Of a due instant that had passed when its schedule came into force."""
+    return f"its time, {utc_text(due_at)}, had passed when the schedule came into force {utc_text(in_force_at)}: {_NOTHING_BEFORE}"
+
+
+def settled_before(settled_until: datetime) -> str:
+    """Of a due instant up to which the task was settled when its schedule came into force: the clock had been set back."""
+    return f"the clock had been set back: the task was settled until {utc_text(settled_until)} already"
+
+
+def unschedulable(reason: str) -> str:
+    return f"unschedulable: {reason}"

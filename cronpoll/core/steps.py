@@ -164,7 +164,8 @@ def _gone(
         cause = _cause(task, earlier, now)
         if due.windowed:
             twins = earlier.first == due_at
-            found.append(Gone(earlier, "skipped", reasons.OVERTAKEN if twins else f"{reasons.OVERTAKEN}: {cause}"))
+            reason = reasons.OVERTAKEN if twins else reasons.overtaken(cause)
+            found.append(Gone(earlier, "skipped", reason))
         else:
             found.append(Gone(earlier, "missed", cause))
     if later is not None:
