@@ -1049,14 +1049,15 @@ class Audit:
         if event.at < run.started and run.steps == self._steps and event.at < run.started - UNRECORDED:
             self._violated(p.ENDS_FOLLOW_STARTS, task, event, f"ended before it had started, {_text(run.started)}")
         self._closed(task, 1, event.at)
-        ended_at = event.at
+        known = True
         if isinstance(event, e.TaskRunInterrupted):
-            if event.restart is not None:
-                self._effects, ended_at = True, event.ended_at
-            else:
-                self._effects = False
-        if ended_at is not None:
-            task.last_end, task.run_began = ended_at, run.started
+            self._effects = event.restart is not None
+            known = not self._effects or run.instance == self._instance
+            if self._effects and event.ended_at != (event.at if known else None):
+                text = "the end of what a stop cuts off is the stop, and of what died with its process nobody knows it"
+                self._violated(p.ENDS_FOLLOW_STARTS, task, event, text)
+        if known:
+            task.last_end, task.run_began = event.at, run.started
         task.last = event
         return run
 
@@ -1398,9 +1399,13 @@ class Audit:
         return latest[0] if latest is not None and latest[0] > run[0] and latest[0] >= told.first else None
 
     def _ran_over(self, task: _Task, first: datetime, last: datetime) -> bool:
-        """Whether a run, open or the last one that ended, began before the first and reached over the last."""
-        if any(run.started < first or run.steps != self._steps for run in task.runs.values()):
-            return True
+        """Whether a run, open or the last one that ended, began before the first and reached over the last.
+
+        One that died with an earlier instance did so at a time that nobody knows: nothing can be said by it.
+        """
+        for run in task.runs.values():
+            if run.instance == self._instance and (run.started < first or run.steps != self._steps):
+                return True
         began = task.run_began or task.last_start
         return began is not None and task.last_end is not None and began < first and last <= task.last_end
 
@@ -1410,7 +1415,7 @@ class Audit:
     def _sure_run(self, task: _Task, now: datetime) -> tuple[datetime, datetime] | None:
         """From when to when the task surely ran: until now, or in the last run that ended by itself."""
         if task.runs:
-            if any(run.steps != self._steps for run in task.runs.values()):
+            if any(run.steps != self._steps or run.instance != self._instance for run in task.runs.values()):
                 return None
             return min(run.started for run in task.runs.values()), now
         began, end = task.run_began, task.last_end
@@ -1587,6 +1592,8 @@ class Audit:
         reset = new.options.on_change == "reset" and (cleared or old.retry_delay_ms != new.retry_delay_ms)
         abandoned = new.options.interrupted == "abandon"
         if self._effects:
+            if task.runs and self._of_the_dead(task):
+                self._violated(p.QUIET_AFTER_CRASH, task, event, "edited before its death was declared")
             said = (event.schedule_changed, event.reset, event.abandoned)
             text = "what it says of its own effect is not what these two configs give"
             self._check(said == (moved, reset, abandoned), p.FOR_CAUSE, task, event, text)

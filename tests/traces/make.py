@@ -945,6 +945,24 @@ def skipped_in_a_run_that_died(trace: Trace) -> None:
     trace[:] = [item for item in trace if item.get("taskName") != "forbid" or item["at"] <= at]
 
 
+def edited_before_the_death(trace: Trace) -> None:
+    """The old schedule is evaluated while the run that died still counts as running."""
+    died = place(trace, "TaskOrphaned", taskName="forbid")
+    edit = place(trace, "TaskOverridden", taskName="forbid")
+    trace[died], trace[edit] = trace[edit], trace[died]
+
+
+def skipped_before_the_death(trace: Trace) -> None:
+    index = place(trace, "TaskOrphaned", taskName="forbid")
+    skipped_in_a_run_that_died(trace)
+    skip = trace.pop(place(trace, "TaskSkipped", taskName="forbid"))
+    trace.insert(index, skip)
+
+
+def cut_off_at_no_time(trace: Trace) -> None:
+    del trace[place(trace, "TaskRunInterrupted", taskName="never")]["endedAt"]
+
+
 def restarted_against_the_file(trace: Trace) -> None:
     trace[place(trace, "TaskOrphaned", 1, taskName="queue")]["restart"] = True
 
@@ -1092,6 +1110,9 @@ LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "unstarted-only-for-cause.restart": ("edited_at_restart", lost_at_restart),
     "every-minute-accounted.restart": ("edited_at_restart", earlier_lost_at_restart),
     "unstarted-only-for-cause.died": ("edited_at_restart", skipped_in_a_run_that_died),
+    "quiet-after-crash.edit": ("edited_at_restart", edited_before_the_death),
+    "unstarted-only-for-cause.died-undeclared": ("edited_at_restart", skipped_before_the_death),
+    "ends-follow-starts.cut-off": ("cut_off", cut_off_at_no_time),
     "interrupted-restarted.file": ("edited_at_restart", restarted_against_the_file),
     "quarantine.deaths": ("edited_at_restart", died_more_often),
     "quarantine.edit": ("edited_at_restart", held_by_the_old_delay),
