@@ -332,6 +332,60 @@ command = ["true"]
     assert {task for task, _, _ in lived} == {"twice", "once", "often"}
 
 
+@pytest.mark.skipif(not faketime_there(), reason="faketime is not installed")
+def test_the_daemon_under_a_faked_clock_leaves_out_what_the_simulation_leaves_out(tmp_path: Path) -> None:
+    """Windows, runs that take three minutes (so many seconds of ours), and a daemon that is down for a while."""
+    file = """
+[[task]]
+name = "spread"
+cron = "3,19 * * * *"
+timezone = "UTC"
+window = { mode = "after", duration = "1m" }
+command = ["sleep", "3"]
+[[task]]
+name = "forbids"
+cron = "4,5,20,21,38,39 * * * *"
+timezone = "UTC"
+concurrency = "forbid"
+command = ["sleep", "3"]
+"""
+    with Living(tmp_path, file) as daemon:
+        daemon.up(clock="@2026-03-02 05:00:00 x60", env={"TZ": "UTC"})
+        daemon.wait_for("TaskRunCompleted", taskName="spread")
+        daemon.wait_for("TaskRunCompleted", taskName="forbids")
+        assert daemon.stop() == 0
+        down = daemon.events("SchedulerStopped")[-1]["at"]
+        mark = len(daemon.log)
+        daemon.up(clock="@2026-03-02 05:30:30 x60", env={"TZ": "UTC"})
+        daemon.wait_for("TaskSkipped", taskName="forbids", since=mark)
+        assert daemon.stop() == 0
+        end = daemon.events("SchedulerStopped")[-1]["at"]
+        back = daemon.events("InstanceStarted")[-1]["at"]
+        lived = [_outcome(event) for event in daemon.events("TaskRunStarted", "TaskSkipped", "TaskMissed")]
+        output = daemon.command(
+            "simulate", str(daemon.config), "--from", daemon.events("InstanceStarted")[0]["at"], "--to", end,
+            "--down", f"{down}..{back}", "--take", "3m", "--missed", "--json", check=True,
+        ).stdout  # fmt: skip
+    simulated = [json.loads(line) for line in output.splitlines()]
+    assert [(row["event"], row["task"], row["due"], row["trigger"]) for row in simulated] == lived
+    assert [(kind, due[11:16]) for kind, task, due, _ in lived if task == "forbids"] == [
+        ("start", "05:04"),
+        ("skipped", "05:05"),
+        ("missed", "05:20"),
+        ("start", "05:21"),
+        ("start", "05:38"),
+        ("skipped", "05:39"),
+    ]
+    assert [kind for kind, task, _, _ in lived if task == "spread"] == ["start", "start"]
+
+
+def _outcome(event: dict[str, Any]) -> tuple[str, str, str, str | None]:
+    """An event of the log, as a line of the simulation."""
+    kind = {"TaskRunStarted": "start", "TaskSkipped": "skipped", "TaskMissed": "missed"}[event["event"]]
+    due = event["lastMissed"] if kind == "missed" else event["scheduledTime"]
+    return kind, event["taskName"], due, event.get("trigger")
+
+
 # -- init --------------------------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from cronpoll.core.errors import CronpollError, ManualStartRefusedError, StopSchedulerError, SuspensionRefusedError
 from cronpoll.core.periods import Spread, Window
+from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.ledger import RETRY_SECONDS
 from cronpoll.testing import run
 from tests.simulation.life import Life, told_by
@@ -185,3 +186,21 @@ def test_a_disk_that_fails_at_some_moment_changes_nothing_but_the_time(call: str
 @pytest.mark.parametrize("call", ["write", "fsync"])
 def test_a_disk_that_fails_at_any_moment_changes_nothing_but_the_time(call: str, undisturbed: Day) -> None:
     assert list(differences(undisturbed, call, range(undisturbed.calls[call]))) == []
+
+
+# -- broken on purpose -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.proof
+def test_steps_that_are_installed_before_they_are_durable_are_noticed(
+    undisturbed: Day, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Engine._carry_out
+
+    async def eager(self: Engine, batch: Any) -> int:
+        for entry, step in batch.steps:
+            self._install(entry, step)
+        return await original(self, batch)
+
+    monkeypatch.setattr(Engine, "_carry_out", eager)
+    assert any(differences(undisturbed, "write", range(undisturbed.calls["write"])))

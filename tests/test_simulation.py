@@ -12,12 +12,15 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from cronpoll.core import machine, model, owed, periods, steps, windows
+from cronpoll.cli import ahead
+from cronpoll.core import machine, model, owed, periods, reconcile, steps, windows
 from cronpoll.runtime import clockwatch, engine, roster
 from cronpoll.runtime.admission import Admission
 from cronpoll.runtime.ledger import Ledger
+from cronpoll.runtime.lingering import Lingering
 from cronpoll.runtime.simulated import SimulatedDisk
 from cronpoll.runtime.survivors import Survivors
+from tests.simulation import asked
 from tests.simulation.explore import explore, judged, told
 from tests.simulation.plan import Behaviour, Plan, Step, TaskPlan, plan_of
 
@@ -140,6 +143,116 @@ def quarantine_begins_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(owed, "QUARANTINE_DEATHS", model.QUARANTINE_DEATHS + 1)
 
 
+def a_run_by_hand_is_none(patch: pytest.MonkeyPatch) -> None:
+    original = machine._ended
+
+    def forgetful(task, run_id, at):
+        before = task.ended_at, task.run_began
+        run = original(task, run_id, at)
+        if run is not None and run.manual:
+            task.ended_at, task.run_began = before
+        return run
+
+    patch.setattr(machine, "_ended", forgetful)
+
+
+def a_run_by_hand_settles_what_was_owed(patch: pytest.MonkeyPatch) -> None:
+    def careless(task, now):
+        run = original(task, now)
+        return None if run is None else (min(run[0], task.settled_until), run[1])
+
+    original = owed.own_run
+    patch.setattr(steps, "own_run", careless)
+
+
+def twins_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    original = windows.PeriodSchedule.in_order
+
+    def alone(self, after):
+        found = original(self, after)
+        last = next(found, None)
+        for each in found:
+            if each[0] != last[0]:
+                yield last
+            last = each
+        if last is not None:
+            yield last
+
+    patch.setattr(windows.PeriodSchedule, "in_order", alone)
+
+
+def of_twins_the_first_is_started(patch: pytest.MonkeyPatch) -> None:
+    original = windows.PeriodSchedule.periods_at
+    patch.setattr(windows.PeriodSchedule, "periods_at", lambda *arguments: original(*arguments)[::-1])
+
+
+def the_dead_are_buried_after_the_edit(patch: pytest.MonkeyPatch) -> None:
+    original = reconcile._kept
+
+    def late(task, config, now, calendar, waiting_since, restarted):
+        events = original(task, config, now, calendar, waiting_since, None)
+        return events if restarted is None else [*events, *steps.died(task, config, now.wall, restarted)]
+
+    patch.setattr(reconcile, "_kept", late)
+
+
+def the_dead_are_buried_by_the_old_rules(patch: pytest.MonkeyPatch) -> None:
+    original = steps.died
+    patch.setattr(steps, "died", lambda task, _, *others: original(task, task.config, *others))
+
+
+def what_is_given_up_holds_no_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lingering, "hold", lambda *_: None)
+
+
+def what_is_given_up_is_always_interrupted(patch: pytest.MonkeyPatch) -> None:
+    original = steps.ended
+
+    def careless(task, run_id, started_at, timers, end):
+        return original(task, run_id, started_at, timers, end._replace(cut="stop") if end.given_up else end)
+
+    patch.setattr(steps, "ended", careless)
+
+
+def what_a_stop_cuts_off_has_no_end(patch: pytest.MonkeyPatch) -> None:
+    original = machine._OF_TASK[machine.e.TaskRunInterrupted]
+
+    def endless(task, event):
+        original(task, msgspec.structs.replace(event, ended_at=None))
+
+    patch.setitem(machine._OF_TASK, machine.e.TaskRunInterrupted, endless)
+
+
+def catch_up_knows_the_latest_instant_alone(patch: pytest.MonkeyPatch) -> None:
+    original = steps.wanted
+
+    def narrow(task, due, latest, *others):
+        return latest if original(task, due, latest, *others) == latest else None
+
+    patch.setattr(steps, "wanted", narrow)
+
+
+def a_plan_forgets_what_is_handled(patch: pytest.MonkeyPatch) -> None:
+    original = ahead._first_start
+    patch.setattr(
+        ahead, "_first_start", lambda task, *others: original(msgspec.structs.replace(task, handled=()), *others)
+    )
+
+
+def a_plan_forgets_who_died(patch: pytest.MonkeyPatch) -> None:
+    original = ahead.reconcile
+
+    def careless(*arguments, after_restart):
+        return original(*arguments, after_restart=False)
+
+    patch.setattr(ahead, "reconcile", careless)
+
+
+def something_is_lost_on_paper(patch: pytest.MonkeyPatch) -> None:
+    original = asked.encode_events
+    patch.setattr(asked, "encode_events", lambda events: original(events).replace(b'"settledUntil"', b'"settled"'))
+
+
 SABOTAGE: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
     (nothing_is_fsynced, True),
     (starts_come_before_their_record, True),
@@ -157,6 +270,19 @@ SABOTAGE: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
     (chosen_times_are_a_second_late, False),
     (a_clock_that_is_set_is_not_noticed, False),
     (ends_are_lost_when_the_disk_is_sick, True),
+    (a_run_by_hand_is_none, False),
+    (a_run_by_hand_settles_what_was_owed, False),
+    (twins_are_forgotten, False),
+    (of_twins_the_first_is_started, False),
+    (the_dead_are_buried_after_the_edit, False),
+    (the_dead_are_buried_by_the_old_rules, False),
+    (what_is_given_up_holds_no_name, False),
+    (what_is_given_up_is_always_interrupted, False),
+    (what_a_stop_cuts_off_has_no_end, False),
+    (catch_up_knows_the_latest_instant_alone, False),
+    (a_plan_forgets_what_is_handled, False),
+    (a_plan_forgets_who_died, False),
+    (something_is_lost_on_paper, False),
 ]
 
 
