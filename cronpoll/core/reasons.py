@@ -161,7 +161,7 @@ def hindrance(event: e.Event, owed_from: datetime, started_at: datetime) -> str 
         case e.TaskSurvivorsGone():
             return f"processes of an earlier run were alive until {utc_text(event.at)}"
         case e.TaskResumed() if event.lifted is not False:
-            return f"{_SUSPENDED} until {utc_text(event.at)}"
+            return f"{SUSPENDED} until {utc_text(event.at)}"
     return None
 
 
@@ -171,7 +171,7 @@ def _seconds(milliseconds: float) -> str:
 
 # -- what became of a due instant ------------------------------------------------------------------------------------------
 
-_SUSPENDED: Final = "the task was suspended"
+SUSPENDED: Final = "the task was suspended"
 _NOT_MADE_UP: Final = "nothing is made up for"
 _NOTHING_BEFORE: Final = "nothing before is owed"
 LOST: Final = "before retention: the record of that time is not kept any more"
@@ -201,11 +201,11 @@ def owed_instead(due_at: datetime) -> str:
 
 
 def suspended_until(resumed_at: datetime) -> str:
-    return f"{_SUSPENDED} until {utc_text(resumed_at)}; {_NOT_MADE_UP}"
+    return f"{SUSPENDED} until {utc_text(resumed_at)}; {_NOT_MADE_UP}"
 
 
 def suspended_and_edited(edited_at: datetime) -> str:
-    return f"{_SUSPENDED} when its schedule was changed {utc_text(edited_at)}; {_NOT_MADE_UP}"
+    return f"{SUSPENDED} when its schedule was changed {utc_text(edited_at)}; {_NOT_MADE_UP}"
 
 
 def edited(event: e.TaskOverridden) -> str:
