@@ -202,8 +202,10 @@ def _taken_away_by(event: Any) -> str | None:
     match event:
         case e.TaskRunStarted() if event.trigger != "manual":
             return "missed"
-        case e.TaskAttemptDropped(trigger="owed"):
+        case e.TaskAttemptDropped(trigger="owed") | e.TaskMissed(was_owed=True):
             return "missed"
+        case e.TaskSkipped(was_owed=True):
+            return "skipped"
         case e.TaskResumed() if event.lifted:
             return "suspended"
         case e.TaskOverridden() | e.TaskOrphaned(reason="unregistered") | e.TaskBaseReset() | e.TaskRecordSetAside():

@@ -215,7 +215,7 @@ def test_a_plan_says_exactly_what_the_reload_then_does(tmp_path: Path) -> None:
         assert kinds == {
             event["taskName"]: event["changeType"] for event in daemon.events("TaskOverridden", since=mark)
         }
-        assert kinds == {"moves": "cron", "changes": "timeout_ms,fingerprint", "rests": "suspend"}
+        assert kinds == {"moves": "cron", "changes": "timeout,fingerprint", "rests": "suspend"}
         assert "> comes: would start at once (boot for " in text
         assert "~ moves: changed: cron; next run " in text
 

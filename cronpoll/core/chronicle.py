@@ -453,7 +453,7 @@ class Past:
         match event:
             case None:
                 return "no record", reasons.LOST, None
-            case e.TaskMissed() | e.TaskSkipped() if not fate.flagged:
+            case e.TaskMissed() | e.TaskSkipped() if event.was_owed or not fate.flagged:
                 kind = reasons.passed(event)[0]
                 run = next((run for run in self._runs.all if run.run_id == event.run_id), None)
                 stands = "" if run is None else f"; {reasons.stands_for_it(run.started_at)}"

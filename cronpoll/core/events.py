@@ -199,7 +199,7 @@ class TaskSkipped(Event, frozen=True, gc=False):
 
     `first_due_at` and `count`: of many, the first and how many they are, up to a bound; periods that have an outcome already
     do not count. `run_id`: the start that stands for them. `owed_at`, `owed_period`: what was due before the run in which
-    these fell, and is still owed.
+    these fell, and is still owed. `was_owed`: it had stayed owed beside the schedule, and that is over.
     """
 
     level = DEBUG
@@ -213,6 +213,7 @@ class TaskSkipped(Event, frozen=True, gc=False):
     run_id: str | None = None
     owed_at: Instant | None = None
     owed_period: Instant | None = None
+    was_owed: bool = False
 
 
 class TaskUnschedulable(Event, frozen=True, gc=False):

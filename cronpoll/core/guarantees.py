@@ -1144,7 +1144,7 @@ class Audit:
         if task is not None:
             told = _Told(event, event.first_missed, event.last_missed, event.count)
             self._active = event.at
-            if event.was_owed or self._of_owed(task, told):
+            if event.was_owed:
                 self._owed_ends(task, told)
                 return
             if task.ticks is not None and task.ticks.exact and not task.pending:
@@ -1157,7 +1157,7 @@ class Audit:
             return
         self._active = event.at
         told = _Told(event, event.first_due_at or event.due_at, event.due_at, event.count)
-        if self._of_owed(task, told):
+        if event.was_owed:
             self._owed_ends(task, told)
         elif task.asleep:
             self._passed_asleep(task, told)

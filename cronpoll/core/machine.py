@@ -351,6 +351,8 @@ def _missed(task: TaskState, event: e.TaskMissed) -> None:
 
 
 def _skipped(task: TaskState, event: e.TaskSkipped) -> None:
+    if event.was_owed:
+        task.owed_at = task.owed_period = None
     if event.owed_at is not None:
         task.owed_at, task.owed_period = event.owed_at, event.owed_period
     if event.due_at > task.settled_until:

@@ -27,7 +27,7 @@ TOO_LATE: Final = "its deadline has passed"
 STOPPED: Final = "the scheduler was stopped before it ended"
 DIED: Final = "the process died"
 DIED_UNREGISTERED: Final = f"{DIED}; the task was unregistered"
-OWED_OVERTAKEN: Final = "it was still owed from before, and a later start stands for it"
+OWED_OVERTAKEN: Final = "it had stayed owed from before, and something later came first"
 RESET: Final = 'its schedule was edited, and on_change is "reset"'
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
 

@@ -209,7 +209,7 @@ def _skipped_in_run(task: TaskState, due: DueTimes, now: Now, waiting_since: dat
         else:
             owed = Start("owed", due_at, _period_to_start(task, due, due_at) if due.windowed else None)
             gone = _gone(task, due, due_at, owed.period or due_at, before, now)
-            events = tuple(gone_events(task, owed_before(task, owed) + gone, now.wall, None))
+            events = (*owed_before(task, owed, now.wall, None), *gone_events(task, gone, now.wall, None))
     skipped = e.TaskSkipped(
         now.wall,
         task.task_name,
@@ -272,7 +272,7 @@ def started(task: TaskState, start: Start, run_id: str, now: datetime, waited_si
         return (run,)
     events: list[e.Event] = []
     if trigger not in ("owed", "manual"):
-        events += gone_events(task, owed_before(task, start), now, run_id)
+        events += owed_before(task, start, now, run_id)
     events += gone_events(task, start.gone, now, run_id)
     if is_retry:
         events.append(e.TaskRetryStarted(now, name, task.attempt))
@@ -281,12 +281,15 @@ def started(task: TaskState, start: Start, run_id: str, now: datetime, waited_si
     return (*events, run)
 
 
-def owed_before(task: TaskState, start: Start) -> tuple[Gone, ...]:
+def owed_before(task: TaskState, start: Start, now: datetime, run_id: str | None) -> Events:
     """What stayed owed beside the schedule, when a start for another instant takes its place."""
-    if task.owed_at is None or task.owed_at == start.due_at:
+    owed_at, period = task.owed_at, task.owed_period
+    if owed_at is None or owed_at == start.due_at:
         return ()
-    passed = Passed(task.owed_at, task.owed_at, 1, task.owed_period)
-    return (Gone(passed, "missed" if task.owed_period is None else "skipped", reasons.OWED_OVERTAKEN),)
+    reason = reasons.OWED_OVERTAKEN
+    if period is None:
+        return (e.TaskMissed(now, task.task_name, owed_at, owed_at, 1, reason, run_id, was_owed=True),)
+    return (e.TaskSkipped(now, task.task_name, reason, owed_at, period, run_id=run_id, was_owed=True),)
 
 
 def gone_events(task: TaskState, gone: tuple[Gone, ...], now: datetime, run_id: str | None) -> Iterator[e.Event]:
@@ -452,7 +455,8 @@ def still_owed(task: TaskState, due: DueTimes, now: Now, waiting_since: datetime
         return (), None
     events, start = by_schedule(task, due, latest, now, waiting_since)
     if start is not None:
-        return tuple(gone_events(task, owed_before(task, start) + start.gone, now.wall, None)), start
+        settled = owed_before(task, start, now.wall, None)
+        return (*settled, *gone_events(task, start.gone, now.wall, None)), start
     return events, None
 
 
