@@ -453,7 +453,7 @@ async def test_the_notes_of_a_history_name_ranges_and_what_is_still_owed(tmp_pat
         "overtaken by a later period: the task was still running",
         "changed: cron, spread; 2026-03-02T12:05:0xZ is still owed",
         "suspended by command",
-        "resumed by command; the due minute 2026-03-03T00:00:0xZ passed meanwhile",
+        "resumed by command; 2 due minutes from 2026-03-02T12:05:0xZ to 2026-03-03T00:00:0xZ passed meanwhile",
     ]
 
 

@@ -1684,7 +1684,12 @@ class Audit:
             kept = (owed_at, event.owed_period) == (task.owed_at, task.owed_nominal)
             self._check(kept, p.FOR_CAUSE, task, event, f"owed before the edit: {_text(task.owed_at)}")
         elif event.reset and owed_at is None:
-            self._violated(p.ACCOUNTED, task, event, f"{_text(latest[0])} was owed, and nothing says what became of it")
+            again = self._ticks(task.name, event.new_state)  # the present minute may be owed anew
+            kept = (
+                latest[0] > opening(event.new_state, now) and again is not None and again.due_at(latest[0]) == latest[0]
+            )
+            text = f"{_text(latest[0])} was owed, and nothing says what became of it"
+            self._check(kept, p.ACCOUNTED, task, event, text)
         elif owed_at is None or (owed_at == task.owed_at and owed_at < latest[0]):
             self._violated(p.FOR_CAUSE, task, event, f"{_text(latest[0])} was owed, and the edit forgot it")
         else:
