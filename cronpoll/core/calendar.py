@@ -11,7 +11,7 @@ machine does not know is read as the host's (`zonenames`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from typing import Final, Protocol
 
 from cronpoll.core.cron import Passed, Schedule, parse
@@ -182,8 +182,6 @@ class Calendar:
 
 def _over(old: AnySchedule, new: AnySchedule, now: datetime, settled_until: datetime) -> Iterator[datetime]:
     early, late = old.reach()[0], new.reach()[1]
-    if early == late == timedelta(0):
-        return
     number = 0
     # From the minute that is open on: a schedule that is registered now may still owe it (the boot rule).
     period = old.nominals.next_after(floor_minute(now) - late - MICROSECOND)

@@ -96,6 +96,8 @@ class Model:
         self.starts.append(Start(plan.name, why, due, now, period))
         if why == "manual":
             return  # a run like others, but it settles nothing
+        if why != "owed":
+            self.no_longer_owed(task, due)
         task.newest, task.due, task.period = self.numbers, due, period
         task.attempt = task.attempt + 1 if why == "retry" else 1
         settled = max(now, due)
@@ -203,6 +205,7 @@ class Model:
             if due is None or task.late(due, self.now):
                 self.settle(task, "missed", task.base, before)
             else:
+                self.no_longer_owed(task, due)
                 task.owed = Owed(due, self.pass_over(task, due, before))
         self.settle(task, "skipped", max(run[0], task.base), inside)
         return True
@@ -227,7 +230,15 @@ class Model:
         found = task.between(after, until, started)
         if found is not None:
             self.gone.append(Gone(task.plan.name, kind, *found, self.now))
-        task.base = max(task.base, until)
+            task.base = max(task.base, found[0])
+
+    def no_longer_owed(self, task: Task, instead: datetime | None = None, kind: str | None = None) -> None:
+        """What stayed owed beside the schedule has its outcome: something else came first, or it was given up."""
+        owed, task.owed = task.owed, None
+        if owed is not None and owed.due != instead:
+            self.gone.append(
+                Gone(task.plan.name, kind or ("missed" if owed.period is None else "skipped"), owed.due, 1, self.now)
+            )
 
     def another(self, task: Task) -> bool:
         """Another attempt, or what stayed owed beside the schedule."""
@@ -245,7 +256,7 @@ class Model:
         elif why == "interrupted":
             task.interrupted = False
         elif why == "owed":
-            task.owed = None
+            self.no_longer_owed(task, kind="missed")
         else:
             task.retry = None
         return True
@@ -299,7 +310,7 @@ class Model:
             task.base = max(task.base, before.base)
             task.served, task.suspended = before.served, before.suspended
             task.runs = before.runs
-            task.handled = self.over(before, plan, ticks)
+            task.handled = self.over(before, ticks, before.base)
 
     def bury(self, task: Task, plan: TaskPlan) -> None:
         """After a death: what ran is interrupted, or in quarantine, by what the file says now."""
@@ -321,16 +332,33 @@ class Model:
         resumed = old.suspend and not plan.suspend
         still_open = self.resume_open(task, plan, moved=moved) if resumed and not task.suspended else None
         if moved:
+            latest = task.latest(self.now)
             if not was_asleep:
                 self.evaluate(task)
-            task.handled = self.over(task, plan, ticks)
-            task.base = max(self.opening(plan), task.served or self.opening(plan))
+            elif latest is not None and (task.suspended or plan.suspend):
+                self.settle(task, "skipped", task.base, latest)
+            task.handled = self.over(task, ticks, max(self.now, task.base))
+        reset = plan.on_change == "reset" and (old.cron, task.zone, old.retry_delay) != (
+            plan.cron,
+            zone,
+            plan.retry_delay,
+        )
+        opening = self.opening(plan)
+        if reset and task.owed is not None:
+            again = moved and plan.spread is None and task.owed.due > opening and task.owed.due not in task.handled
+            if again and ticks.latest(task.owed.due) == task.owed.due == ticks.latest(self.now):
+                task.owed = None  # the present minute is owed anew
+            else:
+                task.base = max(task.base, task.owed.due)
+                self.no_longer_owed(task, kind="missed")
+        if moved:
+            task.base = max(opening, task.base if task.base <= self.now else opening, task.served or opening)
             task.zone, task.ticks = zone, ticks
         task.plan = plan
         if plan.interrupted == "abandon":
             task.interrupted = False
-        if plan.on_change == "reset" and (moved or old.retry_delay != plan.retry_delay):
-            task.retry, task.owed, task.ran_before = None, None, False
+        if reset:
+            task.retry, task.ran_before = None, False
             task.began = task.ended = None
         if resumed:
             self.resume(task, still_open)
@@ -340,28 +368,23 @@ class Model:
         while (latest := task.latest(self.now)) is not None:
             due = self.by_schedule(task, latest)
             if due is not None:
+                self.no_longer_owed(task, due)
                 task.owed = Owed(due, self.pass_over(task, due, latest))
                 return
 
-    def over(self, task: Task, plan: TaskPlan, new: AnyTicks) -> set[datetime]:
+    def over(self, task: Task, new: AnyTicks, until: datetime) -> set[datetime]:
         """The periods whose time is over under the present schedule: whatever another one chooses for them, they stay over."""
         if not (isinstance(task.ticks, Chosen) or isinstance(new, Chosen)):
-            return set()
-        # TO BE REMOVED once the scheduler remembers these, too: a window that does not begin before its minute has passed
-        # a period over in this very minute, and the schedule that replaces it has no time after the minute.
-        if not (isinstance(task.ticks, Chosen) and reach(task.plan)[0]) and not (
-            isinstance(new, Chosen) and reach(plan)[1]
-        ):
-            return set()
-        until = max(self.now, task.base, task.served or task.base)
+            return task.handled
+        until = max(until, task.served or until)
         begin = self.now - timedelta(days=1)  # more than the longest window here
-        if isinstance(task.ticks, Chosen):
-            over = {nominal for _, nominal in task.ticks.between(begin, until)}
-        else:
-            over, at = set(), task.ticks.after(begin)
-            while at is not None and at <= until:
+        minutes = task.ticks.nominals if isinstance(task.ticks, Chosen) else task.ticks
+        over, at = set(), minutes.after(begin)
+        while at is not None and at <= until + timedelta(days=1):
+            due = task.ticks.chosen(at) or task.ticks.window(at)[1] if isinstance(task.ticks, Chosen) else at
+            if due <= until:
                 over.add(at)
-                at = task.ticks.after(at)
+            at = minutes.after(at)
         return over | task.handled
 
     # -- suspension -------------------------------------------------------------------------------------------------------
@@ -375,6 +398,8 @@ class Model:
         else:
             last = task.latest(due - INSTANT)
         found = None if last is None else task.between(task.base, last)
+        if task.owed is not None:
+            found = (task.owed.due, 1) if found is None else (found[0], found[1] + 1)
         if found is not None:
             self.gone.append(Gone(plan.name, "resumed", *found, now))
         return due

@@ -107,10 +107,14 @@ class Task:
     def own_run(self, now: datetime) -> tuple[datetime, datetime] | None:
         """The task's own run: the one in progress, or the last. What ended later than now did so before the clock was set."""
         if self.runs:
-            return min(run.started_at for run in self.runs), now
+            began = min(run.started_at for run in self.runs)
+            return (
+                self.base if began > now else began,
+                now,
+            )  # it seems to begin later only because the clock was set back
         if self.began is None or self.ended is None or self.ended > now:
             return None
-        return self.began, self.ended
+        return self.base if self.began > self.ended else self.began, self.ended
 
     # Due instants, without those of periods that have their outcome already.
 
