@@ -326,7 +326,10 @@ class TaskOutputDropped(Event, frozen=True, gc=False):
 
 
 class TaskSurvivorFound(Event, frozen=True, gc=False):
-    """A process of a run that died with an earlier daemon is still alive. Nothing of its task starts before it is gone."""
+    """Something of an earlier run is still at work, and nothing of its task starts before it is gone.
+
+    A process that outlived its daemon; or a thread or a coroutine of this very process that a stop has given up.
+    """
 
     level = WARNING
     journaled = True

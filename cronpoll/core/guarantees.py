@@ -1626,7 +1626,8 @@ class Audit:
         task.pending.clear()
         task.owed_at, task.owed_nominal = event.owed_at, nominal
         task.handled = frozenset(event.handled)
-        kept = task.settled if self._effects and task.settled <= now else opening(new, now)
+        kept = task.settled if event.owed_at is None else max(task.settled, event.owed_at)
+        kept = kept if self._effects and kept <= now else opening(new, now)
         task.settled = max(opening(new, now), kept, task.served or kept)
         self._says_settled_until(task, event, event.settled_until, task.settled)
         task.free = task.registered_at = now

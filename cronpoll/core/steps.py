@@ -486,7 +486,8 @@ def edited(
         events = (_no_longer_owed(owed[0], task, now, reasons.RESET),)
     if changed:
         # Of the minute that is open only what has no outcome yet. Ahead of now, a clock was set back: only what was started.
-        settled = max(task.settled_until, owed[0]) if events and owed[0] is not None else task.settled_until
+        # What stays owed is owed as that, and not once more by the new schedule.
+        settled = task.settled_until if owed[0] is None else max(task.settled_until, owed[0])
         settled = settled if settled <= now else opening(config, now)
         settled_until = max(opening(config, now), settled, task.latest_start or settled)
     owed_at, owed_period = (None, None) if reset else owed

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -137,7 +138,7 @@ class Engine:
         self._notes: list[e.Event] = []
         self._survivors = None if processes is None else Survivors(processes, clock, self._tell, self._look_at)
         self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
-        self._occupied: set[str] = set()
+        self._occupied: dict[str, int] = {}
         self._run_numbers = count(1)
 
         self._phase = Phase.RUNNING
@@ -175,7 +176,9 @@ class Engine:
             self._survivors.begin(self.book)
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         # Behind it, so that who is set free from a thread finds the loop; and before its first step, so that nothing starts.
-        self._occupied = LINGERING.names(self._place, self._free)
+        for run_id, name in LINGERING.runs(self._place, self._free).items():
+            self._occupied[name] = self._occupied.get(name, 0) + 1
+            self._tell(e.TaskSurvivorFound(now, name, run_id, os.getpid(), "a thread or coroutine", "wait"))
         return outcome
 
     async def change(self, registrations: Sequence[Registration]) -> Reconciled:
@@ -386,8 +389,10 @@ class Engine:
                 pass
 
     def _no_longer_occupied(self, name: str) -> None:
-        self._occupied.discard(name)
-        self._look_at(name)
+        count = self._occupied.pop(name, None)
+        if count is not None:
+            self._tell(e.TaskSurvivorsGone(self._clock.wall(), name, count, 0))
+            self._look_at(name)
 
     def _record_end(self, run: Run) -> None:
         error, at, elapsed = run.error, run.ended_at, run.ended_elapsed

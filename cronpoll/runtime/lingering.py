@@ -31,11 +31,11 @@ class Lingering:
             self._runs.setdefault(place, {})[run.run_id] = run.task_name
         run.when_gone(lambda: self._release(place, run.run_id))
 
-    def names(self, place: Hashable, free: Free) -> set[str]:
-        """The names that are occupied now. `free` is told of each one that is so no more."""
+    def runs(self, place: Hashable, free: Free) -> dict[str, str]:
+        """The runs that go on, each with its name. `free` is told of each name that is occupied no more."""
         with self._lock:
             self._listeners[place] = free
-            return set(self._runs.get(place, {}).values())
+            return dict(self._runs.get(place, {}))
 
     def _release(self, place: Hashable, run_id: str) -> None:
         with self._lock:

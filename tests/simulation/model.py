@@ -165,6 +165,7 @@ class Model:
             for run in cut:
                 self.cut(task, run, "replaced")
             return bool(cut)
+        self.no_longer_owed(task, due)
         period = self.pass_over(task, due, latest)
         self.start(task, "due", due, period)
         return True
@@ -347,7 +348,7 @@ class Model:
         if reset and task.owed is not None:
             again = moved and plan.spread is None and task.owed.due > opening and task.owed.due not in task.handled
             if again and ticks.latest(task.owed.due) == task.owed.due == ticks.latest(self.now):
-                task.owed = None  # the present minute is owed anew
+                task.owed, task.base = None, opening  # the present minute is owed anew
             else:
                 task.base = max(task.base, task.owed.due)
                 self.no_longer_owed(task, kind="missed")
@@ -370,6 +371,7 @@ class Model:
             if due is not None:
                 self.no_longer_owed(task, due)
                 task.owed = Owed(due, self.pass_over(task, due, latest))
+                task.base = max(task.base, due)
                 return
 
     def over(self, task: Task, new: AnyTicks, until: datetime) -> set[datetime]:
