@@ -543,6 +543,8 @@ class Audit:
         if task.runs and (manual or task.config.options.concurrency != "allow"):
             others = ", ".join(islice(task.runs, 3))
             self._violated(p.NO_OVERLAP, task, event, f"started while {others} was still running")
+        if self._held and task.name in self._held:
+            self._violated(p.NO_OVERLAP, task, event, "started while something of an earlier run was alive")
         if not manual:
             self._started_by_rule(task, event, now)
         task.runs[run_id] = _Run(now, None if manual else event.due_at, manual, self._instance, event, self._steps)

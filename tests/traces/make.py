@@ -287,11 +287,27 @@ async def cut_off() -> World:
     return world
 
 
+async def survivors() -> World:
+    """A child that outlives its daemon: nothing of its task starts before it is gone."""
+    world = World("2026-03-02T11:54:30Z", children=True)
+    tasks = [
+        task("child", "0,5 * * * *", world.processes.command(400), interrupted="abandon"),
+        task("often", "* * * * *"),
+    ]
+    await world.boot(tasks)
+    await world.until("2026-03-02T12:03:30Z")
+    await world.crash()
+    await world.boot(tasks)
+    await world.passes(minutes=20)
+    await world.stop()
+    return world
+
+
 LIVES: dict[str, Callable[[], Any]] = {
     life.__name__: life
     for life in (
         *(ordinary, failures, deaths, overlap, edits, clocks, windows),
-        *(by_hand, twins, redrawn, edited_at_restart, cut_off),
+        *(by_hand, twins, redrawn, edited_at_restart, cut_off, survivors),
     )
 }
 LOG_ONLY = {"TaskScheduled", "TaskPreserved", "PollStarted", "PollCompleted", "JournalCompacted", "TaskRetryStarted"}
@@ -963,6 +979,12 @@ def cut_off_at_no_time(trace: Trace) -> None:
     del trace[place(trace, "TaskRunInterrupted", taskName="never")]["endedAt"]
 
 
+def beside_a_survivor(trace: Trace) -> None:
+    index = place(trace, "TaskSurvivorsGone")
+    start = next(i for i, item in enumerate(trace) if i > index and item.get("taskName") == "child")
+    trace.insert(start, trace.pop(index))  # behind the start
+
+
 def restarted_against_the_file(trace: Trace) -> None:
     trace[place(trace, "TaskOrphaned", 1, taskName="queue")]["restart"] = True
 
@@ -1113,6 +1135,7 @@ LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "quiet-after-crash.edit": ("edited_at_restart", edited_before_the_death),
     "unstarted-only-for-cause.died-undeclared": ("edited_at_restart", skipped_before_the_death),
     "ends-follow-starts.cut-off": ("cut_off", cut_off_at_no_time),
+    "no-overlap.survivor": ("survivors", beside_a_survivor),
     "interrupted-restarted.file": ("edited_at_restart", restarted_against_the_file),
     "quarantine.deaths": ("edited_at_restart", died_more_often),
     "quarantine.edit": ("edited_at_restart", held_by_the_old_delay),
