@@ -7,9 +7,8 @@ calendar (`core.ticks`). Where it and the scheduler disagree, one of them has mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from itertools import zip_longest
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -22,9 +21,8 @@ from cronpoll.runtime.engine import STOP_GRACE_SECONDS
 from tests.simulation.asked import registration_of
 from tests.simulation.life import CALM_SECONDS, HAIR
 from tests.simulation.plan import ZONES, Plan, Step, TaskPlan
-from tests.simulation.remembered import INSTANT, MINUTE, NEVER, Gone, Owed, Run, Start, Task, late
+from tests.simulation.remembered import INSTANT, MINUTE, NEVER, Gone, Owed, Run, Start, Task, late, parted
 
-NEAR = timedelta(milliseconds=1)
 BLINK = 1e-9
 
 
@@ -500,24 +498,5 @@ def foretold(plan: Plan) -> Model:
 def disagreement(plan: Plan, starts: list[Start], gone: list[Gone]) -> str | None:
     """Where a life and what was foretold of it part, if they do."""
     model = foretold(plan)
-    parted = [*_parted(model.starts, starts), *_parted(model.gone, gone)]
-    return min(parted)[1] if parted else None
-
-
-def _parted(expected: Sequence[Start | Gone], happened: Sequence[Start | Gone]) -> Iterator[tuple[datetime, str]]:
-    """For each task the first place where two stories of it part, and when."""
-    for name in sorted({each.name for each in (*expected, *happened)}):
-        stories = ([each for each in story if each.name == name] for story in (expected, happened))
-        for one, other in zip_longest(*stories):
-            if one is None or other is None or not same(one, other):
-                at = min(each.at for each in (one, other) if each is not None)
-                yield at, f"foretold: {one or 'nothing more'}; happened: {other or 'nothing more'}"
-                break
-
-
-def same(one: Start | Gone, other: Start | Gone) -> bool:
-    """A simulated wait can be some microseconds longer than it was to be."""
-    return all(
-        abs(a - b) < NEAR if isinstance(a, datetime) and isinstance(b, datetime) else a == b
-        for a, b in zip(one, other, strict=True)
-    )
+    found = [*parted(model.starts, starts), *parted(model.gone, gone)]
+    return min(found)[1] if found else None
