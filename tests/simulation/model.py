@@ -21,7 +21,7 @@ from cronpoll.runtime.engine import STOP_GRACE_SECONDS
 from tests.simulation.asked import registration_of
 from tests.simulation.life import CALM_SECONDS, HAIR
 from tests.simulation.plan import ZONES, Plan, Step, TaskPlan
-from tests.simulation.remembered import INSTANT, MINUTE, NEVER, Gone, Owed, Run, Start, Task, late, parted
+from tests.simulation.remembered import INSTANT, MINUTE, NEVER, SECOND, Gone, Owed, Run, Start, Task, late, parted
 
 BLINK = 1e-9
 
@@ -345,22 +345,21 @@ class Model:
         """The periods whose time is over under the present schedule: whatever another one chooses for them, they stay over."""
         if not (isinstance(task.ticks, Chosen) or isinstance(new, Chosen)):
             return set()
+        early, behind = reach(task.plan)[0], reach(plan)[1]
         # TO BE REMOVED once the scheduler remembers these, too: a window that does not begin before its minute has passed
         # a period over in this very minute, and the schedule that replaces it has no time after the minute.
-        if not (isinstance(task.ticks, Chosen) and reach(task.plan)[0]) and not (
-            isinstance(new, Chosen) and reach(plan)[1]
-        ):
-            return set()
+        if not early and not behind:
+            return task.handled
         until = max(self.now, task.base, task.served or task.base)
-        begin = self.now - timedelta(days=1)  # more than the longest window here
+        begin = self.now.replace(second=0, microsecond=0) - behind - INSTANT  # nobody will choose what is before
         if isinstance(task.ticks, Chosen):
-            over = {nominal for _, nominal in task.ticks.between(begin, until)}
-        else:
-            over, at = set(), task.ticks.after(begin)
-            while at is not None and at <= until:
-                over.add(at)
-                at = task.ticks.after(at)
-        return over | task.handled
+            found = task.ticks.between(begin - early, until)
+            return {nominal for _, nominal in found if nominal > begin} | task.handled
+        over, at = set(task.handled), task.ticks.after(begin)
+        while at is not None and at <= until:
+            over.add(at)
+            at = task.ticks.after(at)
+        return over
 
     # -- suspension -------------------------------------------------------------------------------------------------------
 
@@ -473,10 +472,14 @@ class Model:
             self.look([step.name])
 
 
-def reach(plan: TaskPlan) -> tuple[bool, bool]:
-    """Whether a window begins before its minute, and whether it ends behind it."""
+def reach(plan: TaskPlan) -> tuple[timedelta, timedelta]:
+    """How far a window reaches before its minute, and how far behind it; rather too far."""
     window = None if plan.spread is None else plan.spread.window
-    return window is not None and window.mode != "after", window is not None and window.mode != "before"
+    none = timedelta(0)
+    if window is None:
+        return none, none
+    length = timedelta(milliseconds=window.duration_ms) + SECOND
+    return none if window.mode == "after" else length, none if window.mode == "before" else length
 
 
 def alike(one: TaskPlan, other: TaskPlan) -> bool:
