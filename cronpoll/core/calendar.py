@@ -181,7 +181,8 @@ class Calendar:
 
 
 def _over(old: AnySchedule, new: AnySchedule, now: datetime, settled_until: datetime) -> Iterator[datetime]:
-    early, late = old.reach()[0], new.reach()[1]
+    # The old one's reach, too: the edit after this one may bring its windows back, and must not bring back their periods.
+    early, late = old.reach()[0], max(old.reach()[1], new.reach()[1])
     number = 0
     # From the minute that is open on: a schedule that is registered now may still owe it (the boot rule).
     period = old.nominals.next_after(floor_minute(now) - late - MICROSECOND)

@@ -7,9 +7,8 @@ calendar (`core.ticks`). Where it and the scheduler disagree, one of them has mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from itertools import zip_longest
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -22,9 +21,8 @@ from cronpoll.runtime.engine import STOP_GRACE_SECONDS
 from tests.simulation.asked import registration_of
 from tests.simulation.life import CALM_SECONDS, HAIR
 from tests.simulation.plan import ZONES, Plan, Step, TaskPlan
-from tests.simulation.remembered import INSTANT, MINUTE, NEVER, Gone, Owed, Run, Start, Task, late
+from tests.simulation.remembered import INSTANT, MINUTE, NEVER, SECOND, Gone, Owed, Run, Start, Task, late, parted
 
-NEAR = timedelta(milliseconds=1)
 BLINK = 1e-9
 
 
@@ -311,7 +309,7 @@ class Model:
             task.base = max(task.base, before.base)
             task.served, task.suspended = before.served, before.suspended
             task.runs = before.runs
-            task.handled = self.over(before, ticks, before.base)
+            task.handled = self.over(before, plan, ticks, before.base)
 
     def bury(self, task: Task, plan: TaskPlan) -> None:
         """After a death: what ran is interrupted, or in quarantine, by what the file says now."""
@@ -338,7 +336,7 @@ class Model:
                 self.evaluate(task)
             elif latest is not None and (task.suspended or plan.suspend):
                 self.settle(task, "skipped", task.base, latest)
-            task.handled = self.over(task, ticks, max(self.now, task.base))
+            task.handled = self.over(task, plan, ticks, max(self.now, task.base))
         reset = plan.on_change == "reset" and (old.cron, task.zone, old.retry_delay) != (
             plan.cron,
             zone,
@@ -374,12 +372,13 @@ class Model:
                 task.base = max(task.base, due)
                 return
 
-    def over(self, task: Task, new: AnyTicks, until: datetime) -> set[datetime]:
+    def over(self, task: Task, plan: TaskPlan, new: AnyTicks, until: datetime) -> set[datetime]:
         """The periods whose time is over under the present schedule: whatever another one chooses for them, they stay over."""
         if not (isinstance(task.ticks, Chosen) or isinstance(new, Chosen)):
             return task.handled
         until = max(until, task.served or until)
-        begin = self.now - timedelta(days=1)  # more than the longest window here
+        # What is before can be chosen neither by this schedule nor by the next one.
+        begin = self.now.replace(second=0, microsecond=0) - max(reach(task.plan)[1], reach(plan)[1]) - INSTANT
         minutes = task.ticks.nominals if isinstance(task.ticks, Chosen) else task.ticks
         over, at = set(), minutes.after(begin)
         while at is not None and at <= until + timedelta(days=1):
@@ -502,10 +501,14 @@ class Model:
             self.look([step.name])
 
 
-def reach(plan: TaskPlan) -> tuple[bool, bool]:
-    """Whether a window begins before its minute, and whether it ends behind it."""
+def reach(plan: TaskPlan) -> tuple[timedelta, timedelta]:
+    """How far a window reaches before its minute, and how far behind it; rather too far."""
     window = None if plan.spread is None else plan.spread.window
-    return window is not None and window.mode != "after", window is not None and window.mode != "before"
+    none = timedelta(0)
+    if window is None:
+        return none, none
+    length = timedelta(milliseconds=window.duration_ms) + SECOND
+    return none if window.mode == "after" else length, none if window.mode == "before" else length
 
 
 def alike(one: TaskPlan, other: TaskPlan) -> bool:
@@ -527,24 +530,5 @@ def foretold(plan: Plan) -> Model:
 def disagreement(plan: Plan, starts: list[Start], gone: list[Gone]) -> str | None:
     """Where a life and what was foretold of it part, if they do."""
     model = foretold(plan)
-    parted = [*_parted(model.starts, starts), *_parted(model.gone, gone)]
-    return min(parted)[1] if parted else None
-
-
-def _parted(expected: Sequence[Start | Gone], happened: Sequence[Start | Gone]) -> Iterator[tuple[datetime, str]]:
-    """For each task the first place where two stories of it part, and when."""
-    for name in sorted({each.name for each in (*expected, *happened)}):
-        stories = ([each for each in story if each.name == name] for story in (expected, happened))
-        for one, other in zip_longest(*stories):
-            if one is None or other is None or not same(one, other):
-                at = min(each.at for each in (one, other) if each is not None)
-                yield at, f"foretold: {one or 'nothing more'}; happened: {other or 'nothing more'}"
-                break
-
-
-def same(one: Start | Gone, other: Start | Gone) -> bool:
-    """A simulated wait can be some microseconds longer than it was to be."""
-    return all(
-        abs(a - b) < NEAR if isinstance(a, datetime) and isinstance(b, datetime) else a == b
-        for a, b in zip(one, other, strict=True)
-    )
+    found = [*parted(model.starts, starts), *parted(model.gone, gone)]
+    return min(found)[1] if found else None

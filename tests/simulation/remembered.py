@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from cronpoll.core.ticks import AnyTicks, Chosen
@@ -11,6 +13,7 @@ from tests.simulation.plan import TaskPlan
 
 MINUTE, SECOND, INSTANT = timedelta(minutes=1), timedelta(seconds=1), timedelta(microseconds=1)
 NEVER = float("inf")
+NEAR = timedelta(milliseconds=1)
 MANY = 100
 """A record counts no further."""
 
@@ -153,3 +156,25 @@ class Task:
 
 def late(plan: TaskPlan, due: datetime, now: datetime) -> bool:
     return plan.deadline is not None and now.replace(microsecond=0) > due + timedelta(seconds=plan.deadline)
+
+
+# -- two stories -------------------------------------------------------------------------------------------------------
+
+
+def parted(expected: Sequence[Start | Gone], happened: Sequence[Start | Gone]) -> Iterator[tuple[datetime, str]]:
+    """For each task the first place where two stories of it part, and when."""
+    for name in sorted({each.name for each in (*expected, *happened)}):
+        stories = ([each for each in story if each.name == name] for story in (expected, happened))
+        for one, other in zip_longest(*stories):
+            if one is None or other is None or not same(one, other):
+                at = min(each.at for each in (one, other) if each is not None)
+                yield at, f"foretold: {one or 'nothing more'}; happened: {other or 'nothing more'}"
+                break
+
+
+def same(one: Start | Gone, other: Start | Gone) -> bool:
+    """A simulated wait can be some microseconds longer than it was to be."""
+    return all(
+        abs(a - b) < NEAR if isinstance(a, datetime) and isinstance(b, datetime) else a == b
+        for a, b in zip(one, other, strict=True)
+    )
