@@ -143,7 +143,8 @@ class Task:
         else:
             due = self.ticks.after(after)
             while due is not None and due <= until and len(found) < MANY + 1:
-                found.append((due, due))
+                if due not in self.handled:
+                    found.append((due, due))
                 due = self.ticks.after(due)
             last = self.ticks.latest(until)
             if last is not None and len(found) > MANY:
