@@ -30,6 +30,11 @@ DIED_UNREGISTERED: Final = f"{DIED}; the task was unregistered"
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
 
 
+def then(first: str, later: str) -> str:
+    """Of many due instants, some for one reason and the later ones for another."""
+    return f"{first}, then {later}"
+
+
 def overtaken(cause: str) -> str:
     """Of a period that a later one has overtaken, because of something that kept it from being started before."""
     return f"{OVERTAKEN}: {cause}"
