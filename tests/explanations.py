@@ -26,13 +26,15 @@ FIRST, LAST = 300, 100
 
 
 class Era:
-    """A schedule from `opening` on, how far the clock came while it was in force, and what was recorded meanwhile."""
+    """A schedule from `opening` on, what the clock showed when it went out of force, and what was recorded meanwhile."""
 
-    def __init__(self, config: TaskConfig | None, opening: datetime, handled: Iterable[datetime], at: datetime) -> None:
+    def __init__(
+        self, config: TaskConfig | None, opening: datetime, handled: Iterable[datetime], until: datetime
+    ) -> None:
         self.config = config
         self.opening = opening
         self.handled = {*handled}
-        self.reach = at
+        self.until = until
         self.events: list[Any] = []
 
 
@@ -66,8 +68,6 @@ class Told:
         self.starts: dict[datetime, list[e.TaskRunStarted]] = defaultdict(list)
         for item in record:
             self._read(item)
-        for era in self.eras[-1:]:
-            era.reach = max(era.reach, now)
         self.dues: dict[datetime, list[Due]] = defaultdict(list)
         for number, era in enumerate(self.eras):
             for due_at, period in self._due_in(era):
@@ -77,10 +77,8 @@ class Told:
         if isinstance(item, Book):
             task = item.tasks.get(self.name)
             if task is not None and task.registered:
-                self.eras.append(Era(task.config, task.settled_until, task.handled, task.settled_until))
+                self.eras.append(Era(task.config, task.settled_until, task.handled, self.now))
             return
-        for era in self.eras[-1:]:
-            era.reach = max(era.reach, item.at)
         if getattr(item, "task_name", None) != self.name:
             return
         self.events.append(item)
@@ -89,28 +87,33 @@ class Told:
         match item:
             case e.TaskAdded():
                 config = TaskConfig(item.cron_expression, item.retry_delay_ms, item.zone, item.options)
-                self.eras.append(Era(config, item.settled_until or item.at, item.handled, item.at))
+                self._begin(item.at, config, item.settled_until or item.at, item.handled)
             case e.TaskOverridden(schedule_changed=True):
-                self.eras.append(Era(item.new_state, item.settled_until or item.at, item.handled, item.at))
+                self._begin(item.at, item.new_state, item.settled_until or item.at, item.handled)
             case e.TaskOrphaned(reason="unregistered") | e.TaskRecordSetAside():
-                self.eras.append(Era(None, item.at, (), item.at))
+                self._begin(item.at, None, item.at, ())
             case e.TaskBaseReset():
-                self.eras.append(Era(self.eras[-1].config, item.at, self.eras[-1].handled, item.at))
+                self._begin(item.at, self.eras[-1].config, item.at, self.eras[-1].handled)
             case e.TaskResumed(by="file") if len(self.eras) > 1:
                 self.eras[-2].events.append(item)  # it tells of the schedule that was replaced with it
             case e.TaskRunStarted() if item.trigger != "manual":
                 self.starts[item.period or item.due_at].append(item)
+
+    def _begin(self, at: datetime, config: TaskConfig | None, opening: datetime, handled: Iterable[datetime]) -> None:
+        for era in self.eras[-1:]:
+            era.until = at
+        self.eras.append(Era(config, opening, handled, self.now))
 
     def _due_in(self, era: Era) -> Iterator[tuple[datetime, datetime]]:
         """The due instants of an era, each with its period: of very many the first and the last."""
         if era.config is None:
             return
         schedule = self.calendar.schedule(self.name, era.config)
-        head = list(islice(takewhile(lambda due: due[0] <= era.reach, _in_order(schedule, era.opening)), FIRST))
+        head = list(islice(takewhile(lambda due: due[0] <= era.until, _in_order(schedule, era.opening)), FIRST))
         last = head
         if len(head) == FIRST:
-            begin = max(head[-1][0], era.reach - (head[LAST][0] - head[0][0]))
-            last = list(takewhile(lambda due: due[0] <= era.reach, _in_order(schedule, begin)))
+            begin = max(head[-1][0], era.until - (head[LAST][0] - head[0][0]))
+            last = list(takewhile(lambda due: due[0] <= era.until, _in_order(schedule, begin)))
         for due_at, period in {**dict.fromkeys(head), **dict.fromkeys(last)}:
             if period not in era.handled:
                 yield due_at, period

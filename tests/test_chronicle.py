@@ -179,6 +179,21 @@ async def test_what_is_still_open_is_told_with_what_keeps_it_open(how: str, expe
 
 
 @simulated
+async def test_a_downtime_that_begins_in_a_run_is_named_beside_the_run(tmp_path: Path) -> None:
+    world = World("2026-03-02T12:00:00Z")
+    tasks = [("t", "* * * * *", Job(seconds=150), minutes(5))]
+    await world.boot(tasks)
+    await world.until("2026-03-02T12:02:00Z")
+    await world.stop()  # waits for the run
+    await world.until("2026-03-02T13:00:30Z")
+    await world.boot(tasks)
+    await world.passes(minutes=1)
+    verdict, text = answer(world, tmp_path, "t", "2026-03-02T12:30:00Z")
+    assert verdict == "missed"
+    assert text.startswith("missed: the task was still running, then the scheduler was not running; the start at ")
+
+
+@simulated
 async def test_an_edited_schedule_says_what_became_of_what_it_owed(tmp_path: Path) -> None:
     world = World("2026-03-02T12:00:30Z")
     await world.boot([("t", "0 * * * *", Job(seconds=4000), minutes(5))])

@@ -122,8 +122,9 @@ def _line(entry: chronicle.Item, zone: tzinfo) -> str:
 def why(task: str, time: str, state_dir: str | None, config: str | None, as_json: bool) -> None:
     """Say what became of a due minute, and for what reason.
 
-    TIME is ISO 8601, in the task's zone unless it has an offset; a wall time that came twice is answered twice. Exits with
-    1 if no start was made for it.
+    TIME is ISO 8601, in the task's zone unless it has an offset; a wall time that came twice is answered twice. Of a task
+    with a window it is the nominal minute, or the one in which the chosen second lies. The answer is given by the schedule
+    that was in force then. Exits with 1 if no start was made for it.
     """
     directory, now = state_directory(state_dir, config), SystemClock().wall()
     book = _book(directory, now)

@@ -195,6 +195,13 @@ class _Known(NamedTuple):
         return self.registered_at == before.registered_at and same_schedule(self.config, before.config)
 
 
+class _AtStart(NamedTuple):
+    """What held when a run began."""
+
+    registered_at: datetime
+    config: TaskConfig
+
+
 class _Turn(NamedTuple):
     """An event that settles something or changes what is owed, and how things stand after it."""
 
@@ -287,7 +294,7 @@ class Past:
         self._began: datetime | None = None
         self._last_at = EARLIEST
         self._runs = _Runs()
-        self._boots: dict[str, datetime] = {}
+        self._at_start: dict[str, _AtStart] = {}
         self._stretches: list[_Stretch] = []
         self._hindrances: list[e.Event] = []
         for item in record:
@@ -325,8 +332,8 @@ class Past:
         task = self._task
         before = None if task is None else _Known.of(task)
         suspended = task is not None and task.is_suspended
-        if isinstance(event, e.TaskRunStarted) and event.trigger == "boot" and task is not None:
-            self._boots[event.run_id] = task.registered_at
+        if isinstance(event, e.TaskRunStarted) and task is not None:
+            self._at_start[event.run_id] = _AtStart(task.registered_at, task.config)
         apply(self._book, event)
         if getattr(event, "task_name", None) != self.name:
             return
@@ -410,16 +417,27 @@ class Past:
 
     def _told(self, attempts: tuple[Attempt, ...]) -> str:
         first, last = attempts[0], attempts[-1]
-        owed_from = max(first.due_at, self._boots.get(first.run_id, first.due_at))
-        late = (first.started_at - owed_from).total_seconds()
-        when = reasons.started(first.started_at, late, self._causes(first, owed_from))
+        causes: list[str] = []
+        late = (first.started_at - self._owed_from(first)).total_seconds()
+        if late >= reasons.LATE_SECONDS and first.trigger not in (
+            "retry",
+            "interrupted",
+        ):  # else the first is not recorded
+            causes = self._causes(first)
+        when = reasons.started(first.started_at, late, causes)
         tries = "" if len(attempts) == 1 else f"; {len(attempts)} attempts"
         return f"{when}{tries}; {reasons.OUTCOMES.get(last.outcome) or f'{last.outcome}: {last.error}'}"
 
-    def _causes(self, run: Attempt, owed_from: datetime) -> list[str]:
+    def _owed_from(self, run: Attempt) -> datetime:
+        """A minute that was open when the task was registered is owed from then on."""
+        task = self._at_start.get(run.run_id)
+        return run.due_at if task is None or run.trigger != "boot" else max(run.due_at, task.registered_at)
+
+    def _causes(self, run: Attempt) -> list[str]:
         """What kept a run from being started when it was owed, as far as the record tells."""
         found: list[str | None] = []
-        if self._concurrency(run.started_at) != "allow":
+        owed_from, task = self._owed_from(run), self._at_start.get(run.run_id)
+        if task is None or task.config.options.concurrency != "allow":
             found += [
                 reasons.ran_until(other.ended_at)
                 for other in self._runs.all
@@ -429,10 +447,6 @@ class Past:
         if run.waited_since is not None:
             found.append(reasons.NO_SLOT)
         return list(dict.fromkeys(cause for cause in found if cause is not None)) or [reasons.HELD_UP]
-
-    def _concurrency(self, moment: datetime) -> str | None:
-        stretch = self._in_force(moment)
-        return None if stretch is None or stretch.config is None else stretch.config.options.concurrency
 
     # No start.
 

@@ -32,6 +32,11 @@ RESET: Final = 'its schedule was edited, and on_change is "reset"'
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
 
 
+def then(first: str, later: str) -> str:
+    """Of many due instants, some for one reason and the later ones for another."""
+    return f"{first}, then {later}"
+
+
 def overtaken(cause: str) -> str:
     """Of a period that a later one has overtaken, because of something that kept it from being started before."""
     return f"{OVERTAKEN}: {cause}"
@@ -129,6 +134,8 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
 
 # -- why a start was late --------------------------------------------------------------------------------------------------
 
+LATE_SECONDS: Final = 2
+"""A start is late from here on, and a reason is given; less is the time that a decision and a write take."""
 NO_SLOT: Final = "no slot was free"
 HELD_UP: Final = "the machine slept or the process was held up"
 
@@ -184,11 +191,9 @@ OUTCOMES: Final = {"running": "it runs", "succeeded": "succeeded", "replaced": "
 
 
 def started(started_at: datetime, late_seconds: float, causes: list[str]) -> str:
-    """`late_seconds`: after it was owed. `causes`: what kept it from being started before, if it was late at all."""
+    """`late_seconds`: after it was owed. `causes`: what kept it from being started before; none if it was not late."""
     text = f"started {utc_text(started_at)}"
-    if late_seconds >= 2:
-        text += f", {late_seconds:.0f} s after it was due: {' and '.join(causes)}"
-    return text
+    return f"{text}, {late_seconds:.0f} s after it was due: {' and '.join(causes)}" if causes else text
 
 
 def stands_for_it(started_at: datetime, due_at: datetime | None = None) -> str:

@@ -177,9 +177,12 @@ def _gone(
 def _cause(task: TaskState, passed: Passed, now: Now) -> str:
     """What kept the scheduler from starting these when they were due, as far as it can be told."""
     run = own_run(task, now.wall)
-    if run is not None and run[0] < passed.last and passed.first <= run[1]:
+    if run is None or not (run[0] < passed.last and passed.first <= run[1]):
+        return reasons.NOT_RUNNING if passed.first < now.running_since else reasons.LATE
+    if passed.last <= run[1]:
         return reasons.STILL_RUNNING
-    return reasons.NOT_RUNNING if passed.first < now.running_since else reasons.LATE
+    # Some fell into the run, the others came after it: what kept those was not the run.
+    return reasons.then(reasons.STILL_RUNNING, reasons.NOT_RUNNING if run[1] < now.running_since else reasons.LATE)
 
 
 def _missed(task: TaskState, passed: Passed, now: Now, *, late: bool) -> e.TaskMissed:
