@@ -26,6 +26,7 @@ from cronpoll.daemon.assembly import registration
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.simulated import SimulatedDisk
 from cronpoll.store.codec import decode_events, encode_events
+from tests.explanations import unexplained
 from tests.simulation.plan import TaskPlan
 
 MOMENT = 20
@@ -147,10 +148,7 @@ def folded_again(log: Iterable[e.Event], book: Book) -> Iterator[str]:
         yield "the log ends with another instance than is in memory"
 
 
-def explained(log: Iterable[e.Event]) -> Iterator[str]:
-    """`why` against the record, for every due instant of a life.
-
-    THE PLACE FOR THE THIRD QUESTION: `unexplained(record, names, calendar, now)` is to be called here.
-    """
-    del log
-    yield from ()
+def explained(record: Iterable[Book | e.Event], names: Iterable[str], now: datetime, host: str) -> list[str]:
+    """`why` and `history` against the record, for every start and every due instant of a life that is over."""
+    calendar = Calendar(ZoneNames(NamedZone(host, ZoneInfo(host))))
+    return [f"why: {text}" for text in unexplained(record, names, calendar, now, alive=True)]

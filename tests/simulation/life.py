@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -22,7 +23,7 @@ from cronpoll.runtime.runs import current_run
 from cronpoll.store.reading import read_history
 from cronpoll.testing import SimulatedCrashError, World, run
 from tests.simulation.asked import Foretelling, a_moment, asked, explained, folded_again, registration_of
-from tests.simulation.plan import ZONES, Behaviour, Plan, Step, TaskPlan
+from tests.simulation.plan import NAMES, ZONES, Behaviour, Plan, Step, TaskPlan
 from tests.simulation.remembered import Gone, Start
 
 HAIR = 0.0013
@@ -163,7 +164,7 @@ class Life:
         if not self.plan.rough:  # in a rough life things happen that nobody lives to write down
             assert self.engine is not None
             self.broken += folded_again(world.log.events, self.engine.book)
-        self.broken += explained(world.log.events)
+        self.ended_at = world.now
 
     @property
     def engine(self) -> Engine | None:
@@ -337,18 +338,21 @@ class Life:
 
     def judged(self) -> Iterator[str]:
         self.occasions = Counter[str]()
-        for name, report in (("journal", self._audit_of_journal()), ("log", self._audit_of_log())):
+        record = self._journal()
+        yield from islice(explained(record, NAMES, self.ended_at, self.zone), 5)
+        journal = Audit(ZoneInfo).see_all(record).report()
+        for name, report in (("journal", journal), ("log", self._audit_of_log())):
             self.occasions.update({verdict.guarantee.name: verdict.occasions for verdict in report.verdicts})
             for violation in report.violations[:5]:
                 yield f"{name}: {violation.guarantee.name}: {violation.task}: {violation.text} ({violation.at})"
 
-    def _audit_of_journal(self) -> Report:
+    def _journal(self) -> list[Any]:
         world = self.world
         with tempfile.TemporaryDirectory() as directory:
             for path in world.disk.paths():
                 with open(os.path.join(directory, os.path.basename(path)), "wb") as file:
                     file.write(world.disk.content(path))
-            return Audit(ZoneInfo).see_all(read_history(directory, datetime.fromisoformat(self.plan.start))).report()
+            return list(read_history(directory, datetime.fromisoformat(self.plan.start)))
 
     def _audit_of_log(self) -> Report:
         return Audit(ZoneInfo, durable=False).see_all(self.world.log.events).report()
