@@ -532,9 +532,8 @@ def disagreement(plan: Plan, starts: list[Start], gone: list[Gone]) -> str | Non
     model = foretold(plan)
     # While the end of a deaf run is waited for, any look at the task finds out what is too late by then: when is not said.
     tasks = [*plan.tasks, *(step.task for step in plan.steps if step.task is not None)]
-    waited = {
-        task.name for task in tasks if task.concurrency == "replace" and any(b.kind == "deaf" for b in task.behaviours)
-    }
+    deaf = {task.name for task in tasks if any(behaviour.kind == "deaf" for behaviour in task.behaviours)}
+    waited = deaf & {task.name for task in tasks if task.concurrency == "replace"}
     passed = ([each for each in story if each.name not in waited] for story in (model.gone, gone))
     found = [*parted(model.starts, starts), *parted(*passed)]
     return min(found)[1] if found else None
