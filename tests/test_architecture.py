@@ -104,6 +104,36 @@ def test_clocks_are_read_in_one_place_and_nothing_is_random(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports_of(path)} & {"random", "secrets", "uuid"}
 
 
+BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension)
+MOST_BRANCHES, MOST_LINES = 20, 60
+
+
+def too_large(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a reader needs two passes for it, and it does not say why it is in one piece."""
+    inside = list(ast.walk(function))
+    branches = 1 + sum(isinstance(node, BRANCHES) for node in inside)
+    branches += sum(len(node.values) - 1 for node in inside if isinstance(node, ast.BoolOp))
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    excused = "n one piece because" in (ast.get_docstring(function) or "")
+    return (branches > MOST_BRANCHES or lines > MOST_LINES) and not excused
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_function_is_read_in_one_pass(path: Path) -> None:
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert [function.name for function in functions if too_large(function)] == []
+
+
+def test_a_large_function_is_found_unless_it_says_why() -> None:
+    body = "".join(f"    if x == {number}: pass\n" for number in range(MOST_BRANCHES))
+    assert too_large(ast.parse(f"def large(x):\n{body}").body[0])
+    assert not too_large(ast.parse(f'def large(x):\n    "In one piece because."\n{body}').body[0])
+
+
 def test_nothing_in_the_product_uses_the_testing_tools() -> None:
     users = [path for path in MODULES if any(name.startswith("cronpoll.testing") for name in imports_of(path))]
     assert users == []

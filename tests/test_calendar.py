@@ -329,7 +329,7 @@ def test_no_period_that_the_old_schedule_has_settled_comes_back_under_the_new_on
     [
         row("between plain schedules nothing is chosen anew", config(), config("5 * * * *"), (), ()),
         row("what was handled stays so for as long as a window reaches", config(spread=window()), config(), ("10:00", "11:00"), ("10:00", "11:00")),
-        row("and is forgotten then", config(spread=window(length=HOURS)), config(), ("2026-02-20 10:00",), ()),
+        row("and is forgotten then, but for what that window reaches", config(spread=window(length=HOURS)), config(), ("2026-02-20 10:00",), ("10:00",)),
         row("an old expression that is none leaves it as it is", config("bad", spread=window()), config(), ("10:00",), ("10:00",)),
         row("also between plain schedules", config(), config("0,5 * * * *"), ("12:00",), ("12:00",)),
     ],

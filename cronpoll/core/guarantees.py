@@ -509,6 +509,7 @@ class Audit:
     # Starts.
 
     def _started(self, event: e.TaskRunStarted) -> None:
+        """What every start has to satisfy. In one piece because each branch is one promise, and this is the judge's hot path."""
         now, run_id = event.started_at, event.run_id
         manual = event.trigger == "manual"
         self._active = now
@@ -644,6 +645,7 @@ class Audit:
             self._violated(p.RETRY_RULE, task, event, "overtakes a retry, and nothing says so")
 
     def _started_for_due(self, task: _Task, event: e.TaskRunStarted, now: datetime) -> None:
+        """What a start for a due instant has to satisfy. In one piece because each branch is one promise about it."""
         scheduled, ticks, occasions = event.due_at, task.ticks, self._occasions
         occasions[p.ONE_EXECUTION] += 1
         if scheduled <= task.settled:
@@ -752,7 +754,7 @@ class Audit:
         return e.TaskSkipped if self._effects else None
 
     def _differs(self, task: _Task, ticks: AnyTicks, span: _Span | None, told: _Told) -> list[tuple[Guarantee, str]]:
-        """In what a record differs from what was due."""
+        """In what a record differs from what was due. In one piece because each branch is one field of the record."""
         event = told.event
         nominal = (event.period if isinstance(event, e.TaskSkipped) else None) or told.last
         if isinstance(event, e.TaskSkipped):
@@ -931,7 +933,10 @@ class Audit:
         return BOUND if self._registered <= 10_000 else BOUND * (self._registered / 10_000)
 
     def _owes(self, task: _Task, now: datetime) -> tuple[Guarantee, datetime, str] | None:
-        """What a task owes at a time, and since when, if nothing stands in its way. None also if something does."""
+        """What a task owes at a time, and since when, if nothing stands in its way. None also if something does.
+
+        In one piece because the order of the branches is the rule: the first that holds is what is owed.
+        """
         if task.announced is not None:
             return p.OWED_STARTED, task.announced, "a start that was announced"
         if task.runs and not self._degraded and self._of_the_dead(task):
@@ -1028,7 +1033,7 @@ class Audit:
     # Ends.
 
     def _ended(self, event: Any) -> _Run | None:
-        """What every end has to satisfy. The run, if there is one."""
+        """What every end has to satisfy. The run, if there is one. In one piece because each branch is one promise about it."""
         self._last_end = event.at
         task = self._tasks.get(event.task_name)
         if task is None:
@@ -1723,6 +1728,7 @@ class Audit:
         return nominal if isinstance(ticks, Chosen) else None
 
     def _orphaned(self, event: e.TaskOrphaned) -> None:
+        """In one piece because both kinds of orphan end the same obligations, and each branch is one promise about that."""
         task = self._known(event)
         if task is None:
             return

@@ -487,6 +487,7 @@ class World:
         self._options: dict[str, Any] = {"zone": "UTC", "processes": self.processes if children else None, **options}
         self._scheduler: _Scheduler | None = None
         self._others: set[asyncio.Task[Any]] = set()
+        self._given_up: set[asyncio.Task[Any]] = set()
 
     @property
     def scheduler(self) -> Scheduler:
@@ -512,8 +513,9 @@ class World:
     async def boot(self, registrations: Any, **options: Any) -> Scheduler:
         """Start a process with a new scheduler and these registrations."""
         assert self._scheduler is None, "a scheduler is running; stop or crash it first"
-        # Tasks that exist now belong to the scenario; those that appear from here on die with the process.
-        self._others = asyncio.all_tasks()
+        # Tasks that exist now belong to the scenario; those that appear from here on die with the process. So does what an
+        # earlier scheduler of this process has given up.
+        self._others = asyncio.all_tasks() - self._given_up
         self.processes.parent_starts()
         settings: dict[str, Any] = {"store": self.journal(), "clock": self.clock, "log": self.log}
         scheduler = self._scheduler = _Scheduler(**{**settings, **self._options, **options})
@@ -540,6 +542,7 @@ class World:
     async def stop(self) -> None:
         scheduler, self._scheduler = self.scheduler, None
         await scheduler.stop()
+        self._given_up = {task for task in asyncio.all_tasks() if task not in self._others}
 
     async def crash(self) -> None:
         """Kill the process: nothing more is written, nothing more runs, but for children it has started."""
