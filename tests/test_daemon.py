@@ -165,7 +165,7 @@ CHANGES = {
     "command": ({"command": ["false"]}, "fingerprint"),
     "environment": ({"env": {"SECRET": "hunter2"}}, "fingerprint"),
     "directory": ({"cwd": "/"}, "fingerprint"),
-    "timeout": ({"timeout": "5s"}, "timeout_ms"),
+    "timeout": ({"timeout": "5s"}, "timeout"),
     "concurrency": ({"concurrency": "forbid"}, "concurrency"),
     "suspension": ({"suspend": True}, "suspend"),
     "two things": ({"cron": "0 0 2 1 *", "description": "what for"}, "cron,description"),
