@@ -106,7 +106,7 @@ class PeriodSchedule(NamedTuple):
         return _chosen(self.identity, self.spread, self.zone, period)
 
     def from_nominal(self, earliest: datetime) -> Iterator[Choice]:
-        """The decisions of the periods from `earliest` on, in order of their nominal minutes."""
+        """The choices for the periods from `earliest` on, in order of their nominal minutes."""
         nominal = self.nominals.next_after(earliest - MICROSECOND)
         while nominal is not None:
             yield self.choice(nominal)
