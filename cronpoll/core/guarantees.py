@@ -1827,7 +1827,8 @@ class Audit:
             task.doubts.append(_Doubt(event, p.QUARANTINE, right, text))
         else:
             self._check(right(task.config), p.QUARANTINE, task, event, text)
-        if task.quarantine != timedelta.max and (task.doubts or right(task.config)):
+        # A log may lack the start after which it died again: the line was lost with the process.
+        if self._durable and task.quarantine != timedelta.max and (task.doubts or right(task.config)):
             self._violated(p.QUARANTINE, task, event, "held back a second time for the same death")
         task.quarantine = self._unset(event.until)
         task.free = event.until
