@@ -1761,15 +1761,23 @@ class Audit:
             task.deaths += 1
             if task.deaths >= QUARANTINE_DEATHS:
                 task.quarantine = timedelta.max  # until the record says how long
-        if event.deaths is not None and event.deaths != task.deaths:
-            if self._durable or not (unseen or lost):
-                self._violated(p.QUARANTINE, task, event, f"{task.deaths} processes have died with it")
-            task.deaths = event.deaths
+        self._says_deaths(task, event, certain=self._durable or not (unseen or lost))
         number = len(task.runs)
         task.runs, task.detached = {}, set()
         self._closed(task, number, event.at)
         task.free = event.at
         task.last = event
+
+    def _says_deaths(self, task: _Task, event: e.TaskOrphaned, *, certain: bool) -> None:
+        """How many processes have died with it. A log may lack a start, or have an end, that was lost with the process."""
+        if event.deaths is None or event.deaths == task.deaths:
+            return
+        may_be_lost = not self._durable and event.deaths in (task.deaths + 1, task.deaths_before + 1)
+        if certain and not may_be_lost:
+            self._violated(p.QUARANTINE, task, event, f"{task.deaths} processes have died with it")
+        if not self._durable and event.deaths >= QUARANTINE_DEATHS:
+            task.quarantine = timedelta.max
+        task.deaths = event.deaths
 
     def _restarts(self, task: _Task, event: e.TaskOrphaned, newest: bool, *, certain: bool) -> None:
         """Whether what was interrupted is owed again. If an edit comes with the restart, its policy decides."""
@@ -1827,8 +1835,7 @@ class Audit:
             task.doubts.append(_Doubt(event, p.QUARANTINE, right, text))
         else:
             self._check(right(task.config), p.QUARANTINE, task, event, text)
-        # A log may lack the start after which it died again: the line was lost with the process.
-        if self._durable and task.quarantine != timedelta.max and (task.doubts or right(task.config)):
+        if task.quarantine != timedelta.max and (task.doubts or right(task.config)):
             self._violated(p.QUARANTINE, task, event, "held back a second time for the same death")
         task.quarantine = self._unset(event.until)
         task.free = event.until
