@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cronpoll.core import events as e
 from cronpoll.core import reasons
@@ -121,9 +122,9 @@ HAND = {"runs": (opened("10:00", manual=True),), "newest_run": "r0"}
         row("cut off by a stop: interrupted, with the moment of the stop as its end", task(**running("10:00")), GOOD._replace(cut="stop"), Step((interrupted(True),))),
         row("cut off by a stop, to be abandoned", task(policy="abandon", **running("10:00")), GOOD._replace(cut="stop"), Step((interrupted(False),))),
         row("given up at a stop: interrupted", task(**running("10:00")), GOOD._replace(given_up=True), Step((interrupted(True),))),
-        row("given up while being replaced: replaced", task(**running("10:00")), GOOD._replace(cut="replaced", given_up=True), Step((REPLACED,))),
-        row("given up in a timeout: failed", task(**running("10:00")), TIMEOUT._replace(given_up=True), Step((failed(TIMEOUT, "10:10"),), timers=AGAIN)),
-        row("given up in a timeout, no attempt left: it does not run again", task(max_attempts=1, **running("10:00")), TIMEOUT._replace(given_up=True), Step((failed(TIMEOUT, None),))),
+        row("given up while being replaced: replaced", task(**running("10:00")), GOOD._replace(cut="replaced", given_up=True), Step((replace(REPLACED, given_up=True),))),
+        row("given up in a timeout: failed", task(**running("10:00")), TIMEOUT._replace(given_up=True), Step((replace(failed(TIMEOUT, "10:10"), given_up=True),), timers=AGAIN)),
+        row("given up in a timeout, no attempt left: it does not run again", task(max_attempts=1, **running("10:00")), TIMEOUT._replace(given_up=True), Step((replace(failed(TIMEOUT, None), given_up=True),))),
         row("by hand, badly: not retried", task(**HAND), BAD, Step((failed(BAD, None),))),
         row("by hand, cut off: not restarted", task(**HAND), GOOD._replace(cut="stop"), Step((interrupted(False),))),
         row("of an earlier registration, badly", task(runs=(opened("10:00", detached=True),)), BAD, Step((failed(BAD, None),))),

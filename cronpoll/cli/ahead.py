@@ -105,7 +105,7 @@ def planned(book: Book, registry: Registry, now: datetime, host: NamedZone, *, a
     machine.replay(after, outcome.events)
     for each in registrations:
         task = after.tasks[each.name]
-        if task.runs or (alive and task.config == _config_before(book, each.name)):
+        if alive and task.config == _config_before(book, each.name):
             continue
         start = _first_start(task, calendar.due_times(each.name, task.config), moment)
         if start is not None:

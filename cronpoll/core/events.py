@@ -127,7 +127,7 @@ class TaskRunCompleted(Event, frozen=True, gc=False):
 
 
 class TaskRunFailed(Event, frozen=True, gc=False):
-    """`output`: the last lines that the run's process printed."""
+    """`output`: the last lines that the run's process printed. `given_up`: a stop went on without it, and it may be alive."""
 
     level = WARNING
     journaled = True
@@ -139,15 +139,20 @@ class TaskRunFailed(Event, frozen=True, gc=False):
     error_type: str
     next_retry_at: Instant | None = None
     output: tuple[str, ...] = ()
+    given_up: bool = False
 
 
 class TaskRunReplaced(Event, frozen=True, gc=False):
-    """Ended to make room for a later minute of the same task (`concurrency = "replace"`). Never retried."""
+    """Ended to make room for a later minute of the same task (`concurrency = "replace"`). Never retried.
+
+    `given_up`: a stop went on without it, and it may be alive.
+    """
 
     journaled = True
     task_name: str
     duration: float
     run_id: str
+    given_up: bool = False
 
 
 class TaskRunInterrupted(Event, frozen=True, gc=False):

@@ -1772,10 +1772,10 @@ class Audit:
         """How many processes have died with it. A log may lack a start, or have an end, that was lost with the process."""
         if event.deaths is None or event.deaths == task.deaths:
             return
-        may_be_lost = not self._durable and event.deaths in (task.deaths + 1, task.deaths_before + 1)
+        may_be_lost = not (self._durable or task.runs)
         if certain and not may_be_lost:
             self._violated(p.QUARANTINE, task, event, f"{task.deaths} processes have died with it")
-        if not self._durable and event.deaths >= QUARANTINE_DEATHS:
+        if (may_be_lost or not certain) and event.deaths >= QUARANTINE_DEATHS:
             task.quarantine = timedelta.max
         task.deaths = event.deaths
 

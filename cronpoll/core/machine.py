@@ -270,8 +270,11 @@ def _completed(task: TaskState, event: e.TaskRunCompleted) -> None:
 
 
 def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
-    if _ended(task, event.run_id, event.at) is None:
+    run = _ended(task, event.run_id, event.at)
+    if run is None:
         return
+    if event.given_up:
+        task.maybe_alive = _maybe_alive(task, (run,))
     task.last_failure_at = event.at
     task.last_error = event.error
     task.deaths = 0
@@ -281,7 +284,9 @@ def _failed(task: TaskState, event: e.TaskRunFailed) -> None:
 
 
 def _replaced(task: TaskState, event: e.TaskRunReplaced) -> None:
-    _ended(task, event.run_id, event.at)
+    run = _ended(task, event.run_id, event.at)
+    if run is not None and event.given_up:
+        task.maybe_alive = _maybe_alive(task, (run,))
 
 
 def _interrupted(task: TaskState, event: e.TaskRunInterrupted) -> None:

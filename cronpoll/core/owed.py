@@ -1,6 +1,6 @@
 """The whole rule: when is a start of a task owed, and which one.
 
-Per task name. Nothing is owed while the task is not registered, is suspended, or is in quarantine after its processes died;
+Per task name. Nothing starts while the task is not registered, is suspended, or is in quarantine after its processes died;
 nor while its name is *held*, because something of an earlier run may still be alive (a child that outlived the daemon, a
 thread that a stop gave up): who is held is not even asked. Otherwise a start is owed for the first of these that holds:
 

@@ -97,6 +97,9 @@ def _kept(
             events.append(e.TaskSuspended(now.wall, task.task_name, "file"))
     if before.config.options.suspend and not config.options.suspend:
         due = calendar.due_times(before.task_name, before.config)
+        if steps.resets(before.config, config):  # what stayed owed has its outcome already
+            before = copy.copy(before)
+            before.owed_at = before.owed_period = None
         events.append(steps.resumed(before, due, now.wall, "file", config))  # behind what it drops
     return [*events, *wrong_clock]
 
@@ -115,6 +118,7 @@ def _edited(
     if not same_schedule(task.config, config):
         due = calendar.due_times(task.task_name, task.config)
         if task.is_suspended:
+            task = _folded(task, steps.unschedulable(task, due, now.wall), events)
             task = _folded(task, steps.passed_suspended(task, due, now.wall, config), events)
         else:
             task, start = _evaluated(task, due, now, waiting_since, events)

@@ -329,14 +329,14 @@ def ended(task: TaskState, run_id: str, started_at: datetime, timers: Timers, en
     run = next((run for run in task.runs if run.run_id == run_id), None)
     obliged = run is not None and obliges(task, run)
     if end.cut == "replaced":
-        return Step((e.TaskRunReplaced(end.at, name, end.duration_ms, run_id),), timers=timers)
+        return Step((e.TaskRunReplaced(end.at, name, end.duration_ms, run_id, end.given_up),), timers=timers)
     if end.cut == "stop" or end.error is None:  # cut off by the stop, or given up by it
         restart = obliged and task.config.options.interrupted == "restart"
         interrupted = e.TaskRunInterrupted(end.at, name, run_id, reasons.STOPPED, restart, end.at)
         return Step((interrupted,), timers=timers)
     retry_at = retry_instant(task.config, task.attempt, started_at, end.at) if obliged else None
     failed = e.TaskRunFailed(
-        end.at, name, end.duration_ms, run_id, False, end.error, end.error_type, retry_at, end.output
+        end.at, name, end.duration_ms, run_id, False, end.error, end.error_type, retry_at, end.output, end.given_up
     )
     if retry_at is not None:
         timers = timers._replace(retry_due=end.elapsed + (retry_at - end.at).total_seconds())

@@ -1,1 +1,1 @@
-"""Where decisions meet the world: clock, runs, the loop, the log."""
+"""Where steps meet the world: clock, runs, the loop, the log."""

@@ -81,16 +81,17 @@ class Batch:
     """What one cycle wants to make durable together, and what is installed when it is.
 
     events: in order. steps: with the tasks they are of. runs: to be launched; admitted: those of them that had waited.
-    answers: to orders. names: everybody who was looked at, to be looked at again if nothing comes of it.
+    leaving: who does not wait for a slot any more. answers: to orders. names: everybody who was looked at, to be looked at again if nothing comes of it.
     """
 
-    __slots__ = ("admitted", "answers", "events", "names", "runs", "steps")
+    __slots__ = ("admitted", "answers", "events", "leaving", "names", "runs", "steps")
 
     def __init__(self) -> None:
         self.events: list[e.Event] = []
         self.steps: list[tuple[Entry, Step]] = []
         self.runs: list[Run] = []
         self.admitted: dict[str, Wait] = {}
+        self.leaving: list[str] = []
         self.answers: list[tuple[Order, str]] = []
         self.names: dict[str, None] = {}
 
@@ -272,6 +273,8 @@ class Engine:
             if isinstance(error, Exception):
                 # Ours, or the clock's, or the store's in a way nobody foresaw. Never silently: nothing is scheduled now.
                 logging.getLogger("cronpoll").critical("the scheduler failed and starts nothing more", exc_info=error)
+                for run in self._runs.values():  # what it had started goes on
+                    LINGERING.hold(self._place, run)
             self._refuse_requests(error)
             self._stop_error = error
             raise
@@ -279,6 +282,7 @@ class Engine:
             self._entries.clear()
             LINGERING.forget(self._place, self._free)
             await self._ledger.close()
+            self._orders.refuse_all("the scheduler has stopped")  # what came with the last write
 
     def _work_left(self) -> bool:
         """Whether there is something to do before the next wait."""
@@ -531,8 +535,8 @@ class Engine:
         since = None if wait is None or wait.offered else wait.since
         step = steps.next_step(entry.state, entry.timers, entry.group, now, since)
         if step.start is None:
-            if wait is not None and not entry.state.runs:  # a run by hand does not end the wait
-                self._admission.leave(name)
+            if wait is not None and not entry.state.runs and not step.look_again:  # a run by hand does not end the wait
+                batch.leaving.append(name)
             if step is not NOTHING or entry.timers is not NO_TIMERS:
                 batch.add(entry, step)
             return 0
@@ -604,6 +608,8 @@ class Engine:
         for event in batch.events:
             if event.level >= self._level:
                 self._emit(event)
+        for name in batch.leaving:
+            self._admission.leave(name)
         for entry, step in batch.steps:
             self._install(entry, step)
         for order, answer in batch.answers:
@@ -668,14 +674,15 @@ class Engine:
         if elapsed < self._stop_deadline:
             return
         coroutines = [run for run in self._runs.values() if run.is_async and run.task is not None]
-        if coroutines and any(run.cut is None for run in coroutines):
+        if coroutines and self._phase is Phase.DRAINING:  # who was told to end before gets this grace, too
             self._phase = Phase.CUTTING
             for run in coroutines:
                 run.end("stop")
             self._stop_deadline = elapsed + STOP_GRACE_SECONDS
             return
         for run in list(self._runs.values()):
-            self._give_up(run, elapsed)
+            if run.open:  # else its end is on its way
+                self._give_up(run, elapsed)
 
     def _give_up(self, run: Run, elapsed: float) -> None:
         """The stop goes on without this run. It keeps the end it was coming to, and its name until it has really ended."""

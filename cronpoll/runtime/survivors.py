@@ -1,7 +1,7 @@
 """Processes that outlived the daemon that started them: found, and gone before their task starts again.
 
 A run that died with its daemon may have left a child behind, and that child may still be at work. Starting the task again
-beside it would be the overlap that was promised never to happen. So the names with such remains are *held* from the start
+beside it would be the overlap that was promised never to happen. So the names with something left like that are *held* from the start
 of the new instance: nothing of them is started until a look at the process table has shown that nothing is left, or what
 was left has ended. `interrupted = "restart"`: it is ended (TERM, grace, KILL). `"abandon"`: it is waited for, because work
 that must not be attempted twice must not be cut off halfway either.

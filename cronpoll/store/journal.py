@@ -112,7 +112,7 @@ class Journal:
     @property
     def place(self) -> Hashable:
         # Only the operating system's disk is the same for everybody.
-        return self.directory, None if isinstance(self._disk, OsDisk) else self._disk
+        return os.path.realpath(self.directory), None if isinstance(self._disk, OsDisk) else self._disk
 
     # -- the interface, on the event loop -------------------------------------------------------------------------------
 

@@ -430,7 +430,7 @@ class Model:
         """What runs has its time, then is told to end, then is given up. What was told before gets no time of its own."""
         self.up = False
         self.wait_for_ends(self.plan.stop_timeout)
-        if any(run.cut is None for run in self.runs()):
+        if self.runs():
             for task in self.tasks.values():
                 for run in list(task.runs):
                     self.cut(task, run, "stop")
