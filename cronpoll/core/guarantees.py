@@ -1444,7 +1444,8 @@ class Audit:
         if task is None:
             return
         self._active = event.at
-        self._check(not task.asleep, p.SUSPENSION, task, event, "settled while the task was suspended")
+        if task.asleep:
+            task.passed_asleep = event
         if isinstance(task.ticks, Chosen) and task.ticks.exact:
             lost = all(task.ticks.chosen(period) is None for period in (event.first_period, event.last_period))
             closed = event.window_end <= event.at
