@@ -119,7 +119,9 @@ async def asked(
     said = planned(book, registry, now, host, alive=engine is not None)
     if engine is None:
         return Foretelling(said, now, host, None)
-    busy_names = {*waiting, *(name for name, task in book.tasks.items() if task.runs)}
+    # One that is to be replaced ends first, at once or not: that is not foretold.
+    replaced = {task.name for task in tasks if task.concurrency == "replace"}
+    busy_names = {*waiting, *(name for name, task in book.tasks.items() if task.runs and name in replaced)}
     return Foretelling(said, now, host, {task.name for task in tasks} - busy_names)
 
 
