@@ -165,6 +165,7 @@ class _Task:
         "config",
         "deaths",
         "deaths_before",
+        "died_since",
         "detached",
         "doubts",
         "edited",
@@ -233,6 +234,7 @@ class _Task:
         self.interrupted: datetime | None = None
         self.suspended = False
         self.deaths = self.deaths_before = 0
+        self.died_since = False  # since it was last held back
         self.quarantine: timedelta | None = None
         self.executed: dict[datetime, e.Event | None] = {}
         self.forget_beyond = 64
@@ -1762,6 +1764,7 @@ class Audit:
             task.deaths += 1
             if task.deaths >= QUARANTINE_DEATHS:
                 task.quarantine = timedelta.max  # until the record says how long
+        task.died_since = True
         self._says_deaths(task, event, certain=self._durable or not (unseen or lost))
         number = len(task.runs)
         task.runs, task.detached = {}, set()
@@ -1776,8 +1779,6 @@ class Audit:
         may_be_lost = not (self._durable or task.runs)
         if certain and not may_be_lost:
             self._violated(p.QUARANTINE, task, event, f"{task.deaths} processes have died with it")
-        if (may_be_lost or not certain) and event.deaths >= QUARANTINE_DEATHS:
-            task.quarantine = timedelta.max
         task.deaths = event.deaths
 
     def _restarts(self, task: _Task, event: e.TaskOrphaned, newest: bool, *, certain: bool) -> None:
@@ -1836,7 +1837,9 @@ class Audit:
             task.doubts.append(_Doubt(event, p.QUARANTINE, right, text))
         else:
             self._check(right(task.config), p.QUARANTINE, task, event, text)
-        if task.quarantine != timedelta.max and (task.doubts or right(task.config)):
+        again = task.quarantine != timedelta.max if self._durable else not task.died_since
+        task.died_since = False
+        if again and (task.doubts or right(task.config)):
             self._violated(p.QUARANTINE, task, event, "held back a second time for the same death")
         task.quarantine = self._unset(event.until)
         task.free = event.until
