@@ -1760,11 +1760,14 @@ class Audit:
         self._restarts(task, event, newest, certain=not unseen and not lost)
         if lost and not self._durable:
             task.deaths = task.deaths_before  # as if that end had never been
+        held = task.quarantine
         if task.runs or unseen or (lost and not self._durable):
             task.deaths += 1
             if task.deaths >= QUARANTINE_DEATHS:
                 task.quarantine = timedelta.max  # until the record says how long
         task.died_since = True
+        if not self._durable and event.deaths is not None and event.deaths < task.deaths and not task.runs:
+            task.quarantine = held  # nothing had started unseen, after all
         self._says_deaths(task, event, certain=self._durable or not (unseen or lost))
         number = len(task.runs)
         task.runs, task.detached = {}, set()
