@@ -60,7 +60,14 @@ _TOLD: Final = 1_000
 
 _AT_EVERY_START: Final = frozenset((p.QUIET_AFTER_STOP, p.QUIET_AFTER_CRASH, p.NO_OVERLAP))
 _AT_EVERY_START_BY_RULE: Final = frozenset((p.START_OWED, p.SUSPENSION))
-_WITH_AN_EDIT: Final = (e.TaskOrphaned, e.TaskQuarantined, e.TaskMissed, e.TaskSkipped, e.TaskOverridden)
+_WITH_AN_EDIT: Final = (
+    e.TaskOrphaned,
+    e.TaskQuarantined,
+    e.TaskMissed,
+    e.TaskSkipped,
+    e.TaskUnschedulable,
+    e.TaskOverridden,
+)
 """What is written at a restart between the deaths that are found and the edit that comes with it."""
 
 
@@ -563,6 +570,10 @@ class Audit:
         self._starts_by_rule += 1
         if task.asleep:
             self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
+        if task.quarantine == timedelta.max and not self._durable:
+            # A log in which lines are lost: whether it is held back, and for how long, it does not say.
+            task.quarantine, task.free = None, now
+            task.interrupted = None if task.interrupted is None else now
         if task.quarantine is not None:
             early = self._unset(now) < task.quarantine - UNRECORDED
             self._check(not early, p.QUARANTINE, task, event, "started while the task was to be held back")
