@@ -172,8 +172,8 @@ class _Task:
         "config",
         "deaths",
         "deaths_before",
-        "died_since",
         "detached",
+        "died_since",
         "doubts",
         "edited",
         "executed",
@@ -570,7 +570,7 @@ class Audit:
         self._starts_by_rule += 1
         if task.asleep:
             self._violated(p.SUSPENSION, task, event, "started while the task was suspended")
-        if task.quarantine == timedelta.max and not self._durable:
+        if not self._durable and task.quarantine is not None and (task.quarantine == timedelta.max or task.died_since):
             # A log in which lines are lost: whether it is held back, and for how long, it does not say.
             task.quarantine, task.free = None, now
             task.interrupted = None if task.interrupted is None else now
