@@ -1,6 +1,7 @@
 """cronpoll: a scheduler that says what it will do, does it, and can prove it afterwards.
 
-The names below are loaded when they are first used: a command that only reads must not pay for the engine.
+The names below are loaded when they are first used: a command that only reads must not pay for the
+engine.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cronpoll.core import errors
+    from cronpoll import errors
     from cronpoll.core.cron import CronExpression
     from cronpoll.core.cron import parse as parse_cron
     from cronpoll.core.errors import CronpollError
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from cronpoll.runtime.clock import Clock
     from cronpoll.runtime.observe import Observer, Silence, StandardLog, StreamLog
     from cronpoll.runtime.scheduler import Scheduler
-    from cronpoll.store.journal import Journal, Store
+    from cronpoll.store.api import Store
+    from cronpoll.store.journal.writer import Journal
+    from cronpoll.tasks import LiveTasks, Tasks, scheduling
 
 __all__ = [
     "Clock",
@@ -27,6 +30,7 @@ __all__ = [
     "CronpollError",
     "Distribution",
     "Journal",
+    "LiveTasks",
     "Observer",
     "Registration",
     "Scheduler",
@@ -36,9 +40,11 @@ __all__ = [
     "StandardLog",
     "Store",
     "StreamLog",
+    "Tasks",
     "Window",
     "errors",
     "parse_cron",
+    "scheduling",
 ]
 __version__ = "0.1.0"
 
@@ -46,21 +52,24 @@ _HOMES = {
     "Clock": "cronpoll.runtime.clock",
     "CronExpression": "cronpoll.core.cron",
     "CronpollError": "cronpoll.core.errors",
-    "Journal": "cronpoll.store.journal",
+    "Journal": "cronpoll.store.journal.writer",
     "Observer": "cronpoll.runtime.observe",
     "Registration": "cronpoll.core.model",
     "Scheduler": "cronpoll.runtime.scheduler",
     "Silence": "cronpoll.runtime.observe",
     "StandardLog": "cronpoll.runtime.observe",
-    "Store": "cronpoll.store.journal",
+    "Store": "cronpoll.store.api",
     "StreamLog": "cronpoll.runtime.observe",
-    **dict.fromkeys(("Constraints", "Distribution", "Seed", "Spread", "Window"), "cronpoll.core.periods"),
+    **dict.fromkeys(("LiveTasks", "Tasks", "scheduling"), "cronpoll.tasks"),
+    **dict.fromkeys(
+        ("Constraints", "Distribution", "Seed", "Spread", "Window"), "cronpoll.core.periods"
+    ),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "errors":
-        return import_module("cronpoll.core.errors")
+        return import_module("cronpoll.errors")
     if name == "parse_cron":
         return import_module("cronpoll.core.cron").parse
     home = _HOMES.get(name)

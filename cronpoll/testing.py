@@ -1,4 +1,5 @@
-"""Tools to test a task set: a clock that jumps, a disk that fails, processes that die. Nothing in the product uses this.
+"""Tools to test a task set: a clock that jumps, a disk that fails, processes that die. Nothing in
+the product uses this.
 
 from datetime import timedelta
 from cronpoll.testing import World, run
@@ -12,21 +13,20 @@ async def scenario() -> None:
 run(scenario)
 """
 
-from cronpoll.runtime.simulated import (
-    Recorder,
+from cronpoll.runtime.simulation.disk import SimulatedCrashError, SimulatedDisk
+from cronpoll.runtime.simulation.processes import SimulatedProcesses
+from cronpoll.runtime.simulation.time import (
     SimulatedClock,
-    SimulatedCrashError,
-    SimulatedDisk,
     SimulatedLoop,
-    SimulatedProcesses,
     SimulationStuckError,
-    World,
     instant,
     run,
-    through,
 )
+from cronpoll.runtime.simulation.world import Recorder, SteppedWorld, World, through
+from cronpoll.store.memory import MemoryStore
 
 __all__ = [
+    "MemoryStore",
     "Recorder",
     "SimulatedClock",
     "SimulatedCrashError",
@@ -34,6 +34,7 @@ __all__ = [
     "SimulatedLoop",
     "SimulatedProcesses",
     "SimulationStuckError",
+    "SteppedWorld",
     "World",
     "instant",
     "run",

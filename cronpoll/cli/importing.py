@@ -1,23 +1,27 @@
-"""`cronpoll import`: a crontab or krontab becomes a registry file. What its lines mean is asked of `crontab` and `krontab`;
-here it is written down.
+"""`cronpoll import`: a crontab or krontab becomes a registry file. What its lines mean is asked of
+`crontab` and `krontab`; here it is written down.
 """
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
 from cronpoll.cli.common import NO, UNREACHABLE, fail
-from cronpoll.config import krontab
-from cronpoll.config.crontab import Job, Remark, Translation, guess_owner, guess_system, lines_of, translate
+from cronpoll.cli.starter import SCHEMA_LINE
+from cronpoll.convert import krontab
+from cronpoll.convert.crontab import Job, Translation, translate
+from cronpoll.convert.guessing import guess_owner, guess_system
+from cronpoll.convert.lines import Remark, lines_of
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.text import visible
 
@@ -26,6 +30,24 @@ LARGE: Final = 2_000
 _WRONG_CALL: Final = 2
 _LINE_LENGTH: Final = 160
 _UNPRINTED: Final = re.compile(r"[^\x20-\x7e\n\t]")
+
+SERVICE: Final = "cronpoll"
+"""The user and group that the system's service has."""
+_HIDDEN: Final = ("/home", "/root", "/run/user")
+"""What a unit with ProtectHome=yes cannot see."""
+_SECRETS: Final = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rb"(?:passw|passphrase|secret|token|api_?key|private_?key|credential|pgpass)\w*[\"']?\s*[=:]"
+        rb"\s*[\"']?[^\s\"']",
+        rb"--?(?:password|passwd|token|secret)[ =]\S",
+        rb"://[^/\s:@\"]+:[^/\s@\"]+@",
+        rb"\b(?:bearer|basic) [A-Za-z0-9+/._=-]{8}",
+        rb"\bmysql\S*\b[^\n]* -p[^\s\"]",
+    )
+)
+"""What looks as if it must not be read by everybody. A file that is closed in vain is opened by one
+command; the other way round nothing helps."""
 
 AnyTranslation = Translation | krontab.Translation
 
@@ -44,25 +66,68 @@ _Begin = Callable[[str], Callable[[int], None]]
 
 @click.command("import", epilog="Example: cronpoll import /etc/crontab --output tasks.toml")
 @click.argument("crontab", metavar="CRONTAB")
-@click.option("--output", "-o", metavar="FILE", help="Write the registry file there. [default: standard output]")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="Write the registry file there. [default: standard output]",
+)
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
 @click.option(
     "--system/--user",
     "system",
     default=None,
-    help="Whether there is a user column, as in /etc/crontab. [default: guessed from place and content]",
+    help="Whether there is a user column, as in /etc/crontab. [default: guessed from place and "
+    "content]",
 )
-@click.option("--kron", is_flag=True, help="The file is a krontab: Kron's syntax, with @win(after,3h) and name=...")
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON; without --output it has the file in it.")
-def import_(crontab: str, output: str | None, force: bool, system: bool | None, kron: bool, as_json: bool) -> None:
+@click.option(
+    "--kron",
+    is_flag=True,
+    help="The file is a krontab: Kron's syntax, with @win(after,3h) and name=...",
+)
+@click.option(
+    "--from-cronjob",
+    is_flag=True,
+    help="The file has CronJobs of Kubernetes, as YAML or JSON: write KronJobs.",
+)
+@click.option(
+    "--to-kronjob",
+    is_flag=True,
+    help="The file is a registry file: write its command tasks as KronJobs; needs --image.",
+)
+@click.option("--image", metavar="IMAGE", help="With --to-kronjob: in which commands run.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a report as JSON; without --output it has the file in it.",
+)
+def import_(
+    crontab: str,
+    output: str | None,
+    force: bool,
+    system: bool | None,
+    kron: bool,
+    from_cronjob: bool,
+    to_kronjob: bool,
+    image: str | None,
+    as_json: bool,
+) -> None:
     """Turn a crontab into a registry file that does what cron did.
 
-    CRONTAB is a file, or - for standard input. Steps, names, macros, percent signs and environment lines are translated.
-    What has no exact translation is reported with its line and the reason, also as a comment in the file. Exits with 1 if
-    there is such a line, with 3 if a file cannot be read or written.
+    CRONTAB is a file, or - for standard input. Steps, names, macros, percent signs and environment
+    lines are translated. What has no exact translation is reported with its line and the reason,
+    also as a comment in the file. Exits with 1 if there is such a line, with 3 if a file cannot be
+    read or written.
     """
+    if from_cronjob or to_kronjob:
+        _kronjobs(crontab, output, force, image, from_cronjob=from_cronjob)
+        return
     if kron and system is not None:
-        fail("a krontab has no user column: --kron goes with neither --system nor --user", _WRONG_CALL)
+        fail(
+            "a krontab has no user column: --kron goes with neither --system nor --user",
+            _WRONG_CALL,
+        )
     if output == "-":
         output = None
     if output is not None and not force and os.path.lexists(output):
@@ -77,21 +142,55 @@ def import_(crontab: str, output: str | None, force: bool, system: bool | None, 
         else:
             translation, home = _of_crontab(content, place, system, begin)
         written = registry_text(file, translation, home, begin("Writing")).encode()
-    if output is not None:
-        _write(output, written, force)
-    if as_json:
-        click.echo(json.dumps(_report(file, translation, None if output is not None else written.decode()), indent=2))
-    elif output is None:
-        click.echo(written, nl=False)
-    for line in _complaints(file, translation):
-        click.echo(line, err=True)
-    if not as_json and output is not None:
-        click.echo(f"{visible(output)}: {_written(translation)}", err=True)
+    mode = _mode(written) if output is not None else None
+    if output is not None and mode is not None:
+        _write(output, written, force, mode)
+    _say(file, translation, written, output, _cautions(translation, home, output, mode), as_json)
     sys.exit(NO if translation.untranslated else 0)
 
 
-def _of_crontab(content: bytes, place: str, system: bool | None, begin: _Begin) -> tuple[Translation, str | None]:
-    """The translation, and the home directory that commands began in, if it is not said in the crontab."""
+def _say(
+    file: str,
+    translation: AnyTranslation,
+    written: bytes,
+    output: str | None,
+    cautions: Iterable[str],
+    as_json: bool,
+) -> None:
+    """What was made of it."""
+    if as_json:
+        click.echo(
+            json.dumps(
+                _report(file, translation, None if output is not None else written.decode()),
+                indent=2,
+            )
+        )
+    elif output is None:
+        click.echo(written, nl=False)
+    for line in (*_complaints(file, translation), *cautions):
+        click.echo(line, err=True)
+    if not as_json and output is not None:
+        click.echo(f"{visible(output)}: {_written(translation)}", err=True)
+
+
+def _kronjobs(
+    file: str, output: str | None, force: bool, image: str | None, *, from_cronjob: bool
+) -> None:
+    from cronpoll.cli.kronjobs import from_cronjobs, from_registry
+
+    if from_cronjob:
+        from_cronjobs(file, output, force)
+    elif image is None:
+        fail("--to-kronjob needs --image IMAGE: a command runs in a container", _WRONG_CALL)
+    else:
+        from_registry(file, output, force, image)
+
+
+def _of_crontab(
+    content: bytes, place: str, system: bool | None, begin: _Begin
+) -> tuple[Translation, str | None]:
+    """The translation, and the home directory that commands began in, if it is not said in the
+    crontab."""
     if system is None:
         system = guess_system(place, content)
     owner = None if system else guess_owner(place)
@@ -122,17 +221,37 @@ def _home() -> str | None:
     return home if visible(home) == home else None
 
 
-def _write(output: str, written: bytes, force: bool) -> None:
-    """Write a file that only its owner reads: commands and environments of a crontab can hold secrets.
+class _Mode(NamedTuple):
+    """Who may read a new file: its mode, and its group if that is not the caller's. `closed`: it
+    seems to hold secrets, and there is no group that could have it."""
 
-    An existing one is replaced at once, so that a daemon that watches it never sees half of it, and keeps its mode.
-    """
+    bits: int
+    group: int | None = None
+    closed: bool = False
+
+
+def _mode(written: bytes) -> _Mode:
+    """Root writes for the service, which runs as a user of its own and has to read the file."""
+    if os.geteuid() != 0:
+        return _Mode(0o600)
     try:
-        mode = None
+        return _Mode(0o640, grp.getgrnam(SERVICE).gr_gid)
+    except KeyError:
+        pass
+    secret = any(pattern.search(written) for pattern in _SECRETS)
+    return _Mode(0o600, closed=True) if secret else _Mode(0o644)
+
+
+def _write(output: str, written: bytes, force: bool, new: _Mode) -> None:
+    """Write the file. An existing one is replaced at once, so that a daemon that watches it never
+    sees half of it, and keeps its mode and its group."""
+    try:
+        mode, group = None, new.group
         if force:
             output = os.path.realpath(output)
             try:
-                mode = os.stat(output).st_mode
+                found = os.stat(output)
+                mode, group = found.st_mode, found.st_gid
             except FileNotFoundError:
                 pass
         if mode is not None and not stat.S_ISREG(mode):
@@ -144,18 +263,21 @@ def _write(output: str, written: bytes, force: bool) -> None:
         try:
             with open(handle, "wb") as opened:
                 opened.write(written)
-                if mode is not None:
-                    os.fchmod(opened.fileno(), stat.S_IMODE(mode))
+                if group is not None and os.geteuid() == 0:
+                    os.fchown(opened.fileno(), -1, group)
+                os.fchmod(opened.fileno(), new.bits if mode is None else stat.S_IMODE(mode))
             if mode is not None:
                 os.replace(place, output)
         except OSError:
             os.unlink(place)
             raise
     except (OSError, ValueError) as error:
-        fail(f"{output}: cannot be written: {getattr(error, 'strerror', None) or error}", UNREACHABLE)
+        fail(
+            f"{output}: cannot be written: {getattr(error, 'strerror', None) or error}", UNREACHABLE
+        )
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- what is said ----------------------------------------------------------------------------------
 
 
 def _complaints(file: str, translation: AnyTranslation) -> Iterator[str]:
@@ -167,12 +289,42 @@ def _complaints(file: str, translation: AnyTranslation) -> Iterator[str]:
         yield visible(f"{file}: note: there is no job in it that could be translated")
 
 
+def _cautions(
+    translation: AnyTranslation, home: str | None, output: str | None, mode: _Mode | None
+) -> Iterator[str]:
+    """What the service would stumble over that cron did not."""
+    if output is None or mode is None:
+        return
+    if mode.closed:
+        yield visible(
+            f"{output}: note: it seems to hold passwords or the like, so only root may read it; a "
+            f"service with a user of its own needs: chgrp GROUP {output} && chmod 640 {output}"
+        )
+    if os.geteuid() != 0:
+        return
+    begins = {home, *(_table(job).get("cwd") for job in translation.jobs)}
+    hidden = sorted(place for place in begins if place and _is_hidden(place))
+    if hidden:
+        yield visible(
+            f"note: commands begin in {', '.join(hidden[:3])}, which the unit's ProtectHome=yes "
+            "hides from them; choose another cwd, or say ProtectHome=no in a drop-in"
+        )
+
+
+def _is_hidden(place: str) -> bool:
+    return any(place == hidden or place.startswith(f"{hidden}/") for hidden in _HIDDEN)
+
+
 def _report(file: str, translation: AnyTranslation, toml: str | None) -> dict[str, Any]:
     def remarks(of: list[Remark]) -> list[dict[str, Any]]:
-        return [{"line": remark.line, "reason": remark.reason, "text": remark.text} for remark in of]
+        return [
+            {"line": remark.line, "reason": remark.reason, "text": remark.text} for remark in of
+        ]
 
     of_cron = (
-        {"system": translation.system, "settings": translation.settings} if isinstance(translation, Translation) else {}
+        {"system": translation.system, "settings": translation.settings}
+        if isinstance(translation, Translation)
+        else {}
     )
     report = {
         "file": file,
@@ -187,7 +339,8 @@ def _report(file: str, translation: AnyTranslation, toml: str | None) -> dict[st
 
 @contextmanager
 def _progress(lines: int) -> Iterator[_Begin]:
-    """What begins a stretch of work and gives the function that counts its lines; shown only if somebody is watching."""
+    """What begins a stretch of work and gives the function that counts its lines; shown only if
+    somebody is watching."""
     if lines < LARGE or not sys.stderr.isatty():
         yield lambda _: lambda _: None
         return
@@ -203,23 +356,31 @@ def _progress(lines: int) -> Iterator[_Begin]:
         yield begin
 
 
-# -- the file ----------------------------------------------------------------------------------------------------------
+# -- the file --------------------------------------------------------------------------------------
 
 
 def registry_text(
-    file: str, translation: AnyTranslation, home: str | None = None, advance: Callable[[int], None] = lambda _: None
+    file: str,
+    translation: AnyTranslation,
+    home: str | None = None,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> str:
     """The registry file of a crontab. `home`: where its commands begin if nothing else is said."""
     import tomli_w
 
     of_cron = isinstance(translation, Translation)
-    parts = [_comment(_introduction(file, translation)), "\n"]
+    parts = [f"{SCHEMA_LINE}\n", _comment(_introduction(file, translation)), "\n"]
     if translation.untranslated:
         parts += [_comment(_left_out(translation.untranslated)), "\n"]
     parts.append("[defaults]\n")
-    parts += [f"{line:28}  # {reason}\n" for line, reason in (_DEFAULTS if of_cron else krontab.DEFAULTS)]
+    parts += [
+        f"{line:28}  # {reason}\n" for line, reason in (_DEFAULTS if of_cron else krontab.DEFAULTS)
+    ]
     if home is not None:
-        parts.append(f"{tomli_w.dumps({'cwd': home}).rstrip():28}  # it starts the commands of a user in the home\n")
+        parts.append(
+            f"{tomli_w.dumps({'cwd': home}).rstrip():28}  # it starts the commands of a "
+            "user in the home\n"
+        )
     last = 0
     for job in translation.jobs:
         parts += ["\n", _task_text(_table(job))]
@@ -242,12 +403,17 @@ def _task_text(table: dict[str, Any]) -> str:
 
     plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
     short = {key: value for key, value in table.items() if key not in plain and key != "env"}
-    parts = [tomli_w.dumps({"task": [plain]}), *(f"{key} = {inline_table(value)}\n" for key, value in short.items())]
+    parts = [
+        tomli_w.dumps({"task": [plain]}),
+        *(f"{key} = {inline_table(value)}\n" for key, value in short.items()),
+    ]
     if "env" in table:
         parts.append(f"\n[task.env]\n{tomli_w.dumps(table['env'])}")
-    # What does not print stands in a text, where an escape means the same; a terminal would take some of it for orders.
+    # What does not print stands in a text, where an escape means the same; a terminal would take
+    # some of it for orders.
     return _UNPRINTED.sub(
-        lambda found: found[0] if found[0].isprintable() else f"\\U{ord(found[0]):08x}", "".join(parts)
+        lambda found: found[0] if found[0].isprintable() else f"\\U{ord(found[0]):08x}",
+        "".join(parts),
     )
 
 
@@ -257,19 +423,39 @@ def _introduction(file: str, translation: AnyTranslation) -> Iterator[str]:
 
 def _of_kron(file: str) -> Iterator[str]:
     yield f"Written by cronpoll import --kron from {abbreviate(visible(file))}."
-    yield "The [defaults] are what Kron does where a line says nothing. What remains different: of several periods that could"
-    yield "be made up for within a deadline only the last one runs; and Kron hashes the path of the file together with the name,"
-    yield "so that a task starts in the seconds Kron chose only if it is named like that: /etc/krond.d/jobs.kron:backup."
+    yield (
+        "The [defaults] are what Kron does where a line says nothing. What remains different: "
+        "of several periods that could"
+    )
+    yield (
+        "be made up for within a deadline only the last one runs; and Kron hashes the path of "
+        "the file together with the name,"
+    )
+    yield (
+        "so that a task starts in the seconds Kron chose only if it is named like that: "
+        "/etc/krond.d/jobs.kron:backup."
+    )
 
 
 def _of_cron(file: str, translation: Translation) -> Iterator[str]:
     kind = (
-        "a system crontab, with a user column" if translation.system else "the crontab of a user, without user column"
+        "a system crontab, with a user column"
+        if translation.system
+        else "the crontab of a user, without user column"
     )
     yield f"Written by cronpoll import from {abbreviate(visible(file))}, read as {kind}."
-    yield "The [defaults] make cronpoll do as cron does. Each that you take out gives you what cronpoll does better."
-    yield "What remains different: nobody is mailed; where the crontab sets no PATH, it is the daemon's, not /usr/bin:/bin;"
-    yield "a job whose time the clock skips when it is put forward does not run that day (cronpoll validate names them)."
+    yield (
+        "The [defaults] make cronpoll do as cron does. Each that you take out gives you what "
+        "cronpoll does better."
+    )
+    yield (
+        "What remains different: nobody is mailed; where the crontab sets no PATH, it is the "
+        "daemon's, not /usr/bin:/bin;"
+    )
+    yield (
+        "a job whose time the clock skips when it is put forward does not run that day "
+        "(cronpoll validate names them)."
+    )
 
 
 def _left_out(untranslated: list[Remark]) -> Iterator[str]:
@@ -287,12 +473,22 @@ def _table(job: Job | krontab.Job) -> dict[str, Any]:
     """A job as a [[task]]. What is the default of the file is left out."""
     if isinstance(job, krontab.Job):
         return job.table
-    optional: dict[str, Any] = {"user": job.user, "timezone": job.timezone, "cwd": job.cwd, "env": job.env or None}
+    optional: dict[str, Any] = {
+        "user": job.user,
+        "timezone": job.timezone,
+        "cwd": job.cwd,
+        "env": job.env or None,
+    }
     if job.repeated_hour != "first":
         optional["repeated_hour"] = job.repeated_hour
     if job.delay:
         optional["window"] = {"mode": "after", "duration": f"{job.delay}m"}
     if job.only is not None:
         optional["only"] = {job.only.name: list(job.only.values)}
-    written = {"name": job.name, "description": job.description, "cron": job.cron, "command": list(job.command)}
+    written = {
+        "name": job.name,
+        "description": job.description,
+        "cron": job.cron,
+        "command": list(job.command),
+    }
     return written | {key: value for key, value in optional.items() if value is not None}

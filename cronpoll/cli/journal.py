@@ -1,8 +1,8 @@
-"""`cronpoll journal check`, `dump`, `repair`: the journal itself, for when something is wrong with it or it is to be read."""
+"""`cronpoll journal check`, `dump`, `repair`: the journal itself, for when something is wrong with
+it or it is to be read."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -11,14 +11,24 @@ from contextlib import contextmanager
 import click
 import msgspec
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, moment_given, state_directory, with_place
+from cronpoll.cli.common import (
+    NO,
+    UNREACHABLE,
+    fail,
+    moment_given,
+    print_json,
+    reader_of,
+    state_directory,
+    with_json,
+    with_place,
+)
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book
-from cronpoll.core.text import printable_json, visible
+from cronpoll.core.text import printable_json, visible, well_formed
+from cronpoll.core.view import Inspected, Repaired
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
-from cronpoll.store.reading import read_history
-from cronpoll.store.repair import Inspection, inspect, repair, segments
+from cronpoll.store.journal.repair import Inspection, inspect, repair, segments
 
 
 @click.group(short_help="Check, read out or repair the journal.")
@@ -65,15 +75,17 @@ def _inspected(file: str) -> Inspection:
 @journal.command(epilog="Example: cronpoll journal check --state-dir /var/lib/cronpoll")
 @click.argument("files", nargs=-1, metavar="[FILE|DIR]...", type=click.Path())
 @with_place
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@with_json(list[Inspected])
 def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_json: bool) -> None:
-    """Read every record and say whether it is whole. Changes nothing, and works beside a living daemon.
+    """Read every record and say whether it is whole. Changes nothing, and works beside a living
+    daemon.
 
-    A torn end is no damage: a crash while writing, or a daemon that is writing just now. Exits with 1 if there is damage.
+    A torn end is no damage: a crash while writing, or a daemon that is writing just now. Exits with
+    1 if there is damage.
     """
     found = [_inspected(file) for file in _files(files, state_dir, config)]
     if as_json:
-        click.echo(json.dumps([segment._asdict() for segment in found], indent=2))
+        print_json([Inspected(well_formed(segment.file), *segment[1:]) for segment in found])
     else:
         for segment in found:
             verdict = "whole"
@@ -86,20 +98,31 @@ def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_
     sys.exit(NO if any(segment.damaged for segment in found) else 0)
 
 
-@journal.command(epilog="Example: cronpoll journal dump --task nightly-backup --since 2026-11-01 | jq .event")
+@journal.command(
+    epilog="Example: cronpoll journal dump --task nightly-backup --since 2026-11-01 | jq .event"
+)
 @with_place
 @click.option("--task", metavar="NAME", help="Only events of this task.")
 @click.option("--since", metavar="TIME", help="Only what is not older.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Accepted for uniformity: it always prints JSON, one object per line."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Accepted for uniformity: it always prints JSON, one object per line.",
 )
-def dump(state_dir: str | None, config: str | None, task: str | None, since: str | None, as_json: bool) -> None:  # noqa: ARG001
+def dump(
+    state_dir: str | None,
+    config: str | None,
+    task: str | None,
+    since: str | None,
+    as_json: bool,  # noqa: ARG001  it is JSON in any case
+) -> None:
     """Print every recorded event, oldest first, one JSON object per line."""
-    directory = state_directory(state_dir, config)
+    reader = reader_of(state_dir, config)
     begin = None if since is None else moment_given(since, HostZone()().tzinfo)
     encoder = msgspec.json.Encoder()
     try:
-        for item in read_history(directory, SystemClock().wall()):
+        for item in reader.history(begin):
             if isinstance(item, Book) or (begin is not None and item.at < begin):
                 continue
             if task is None or getattr(item, "task_name", None) == task:
@@ -108,22 +131,28 @@ def dump(state_dir: str | None, config: str | None, task: str | None, since: str
         fail(error.message, UNREACHABLE)
 
 
-@journal.command("repair", epilog="Example: cronpoll journal repair --state-dir /var/lib/cronpoll --yes")
+@journal.command(
+    "repair", epilog="Example: cronpoll journal repair --state-dir /var/lib/cronpoll --yes"
+)
 @click.argument("place", required=False, metavar="[FILE|DIR]", type=click.Path())
 @with_place
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON; needs --yes.")
-def repair_(place: str | None, state_dir: str | None, config: str | None, yes: bool, as_json: bool) -> None:
+@with_json(list[Repaired], "Print as JSON; needs --yes.")
+def repair_(
+    place: str | None, state_dir: str | None, config: str | None, yes: bool, as_json: bool
+) -> None:
     """Make a state directory usable again whose journal is damaged. The daemon has to be stopped.
 
-    What the intact records say becomes the state; the damaged file is kept in aside/ as it is. Restore a backup instead if
-    you have one: a start among the lost records may be made again.
+    What the intact records say becomes the state; the damaged file is kept in aside/ as it is.
+    Restore a backup instead if you have one: a start among the lost records may be made again.
     """
     if place is None:
         directory = state_directory(state_dir, config)
     else:
         directory = place if os.path.isdir(place) else os.path.dirname(os.path.abspath(place))
-    damaged = [found for file in _files((directory,), None, None) if (found := _inspected(file)).damaged]
+    damaged = [
+        found for file in _files((directory,), None, None) if (found := _inspected(file)).damaged
+    ]
     if not damaged:
         click.echo("[]" if as_json else "nothing is damaged; nothing was changed")
         return
@@ -139,10 +168,18 @@ def repair_(place: str | None, state_dir: str | None, config: str | None, yes: b
     except CronpollError as error:
         fail(error.message, UNREACHABLE)
     if as_json:
-        click.echo(json.dumps([salvage._asdict() for salvage in done], indent=2))
+        print_json(
+            [
+                Repaired(well_formed(salvage.damaged), well_formed(salvage.kept_as), *salvage[2:])
+                for salvage in done
+            ]
+        )
         return
     for salvage in done:
-        click.echo(f"{visible(salvage.damaged)}: repaired, {salvage.tasks} tasks; {salvage.lost_bytes} bytes are lost")
+        click.echo(
+            f"{visible(salvage.damaged)}: repaired, {salvage.tasks} tasks; "
+            f"{salvage.lost_bytes} bytes are lost"
+        )
         click.echo(f"  the damaged file is kept as {visible(salvage.kept_as)}")
         if salvage.named:
             click.echo(f"  tasks named in what is lost: {', '.join(map(visible, salvage.named))}")

@@ -1,9 +1,12 @@
-"""`cronpoll`: the group of commands. Each is imported when it is asked for, so that none pays for another."""
+"""`cronpoll`: the group of commands. Each is imported when it is asked for, so that none pays for
+another."""
 
 from __future__ import annotations
 
+import atexit
+import gc
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -11,30 +14,66 @@ from cronpoll import __version__
 
 COMMANDS: Final = {
     "validate": "cronpoll.cli.validate:validate",
+    "schema": "cronpoll.cli.schema:schema",
     "status": "cronpoll.cli.status:status",
-    "run": "cronpoll.cli.orders:run",
-    "suspend": "cronpoll.cli.orders:suspend",
-    "resume": "cronpoll.cli.orders:resume",
-    "reload": "cronpoll.cli.orders:reload",
-    "next": "cronpoll.cli.times:next_",
-    "explain": "cronpoll.cli.times:explain",
+    "run": "cronpoll.cli.run:run",
+    "suspend": "cronpoll.cli.suspend:suspend",
+    "resume": "cronpoll.cli.resume:resume",
+    "at": "cronpoll.cli.at:at",
+    "stop-run": "cronpoll.cli.stop_run:stop_run",
+    "reload": "cronpoll.cli.reload:reload",
+    "next": "cronpoll.cli.next:next_",
+    "explain": "cronpoll.cli.explain:explain",
     "init": "cronpoll.cli.starter:init",
     "import": "cronpoll.cli.importing:import_",
     "spread": "cronpoll.cli.spreading:spread",
-    "plan": "cronpoll.cli.ahead:plan",
-    "simulate": "cronpoll.cli.ahead:simulate",
-    "history": "cronpoll.cli.past:history",
-    "why": "cronpoll.cli.past:why",
+    "plan": "cronpoll.cli.plan:plan",
+    "simulate": "cronpoll.cli.simulate:simulate",
+    "logs": "cronpoll.cli.logs:logs",
+    "history": "cronpoll.cli.history:history",
+    "why": "cronpoll.cli.why:why",
     "audit": "cronpoll.cli.auditing:audit",
+    "metrics": "cronpoll.cli.metrics:metrics",
     "journal": "cronpoll.cli.journal:journal",
+    "notify": "cronpoll.cli.notify:notify",
+    "help": "cronpoll.cli.help:help_",
+    "serve": "cronpoll.cli.serve:serve",
+    "demo": "cronpoll.cli.demo:demo",
 }
+
+_GARBAGE: Final = 100_000
+"""How many objects a command makes before it looks for garbage."""
 
 
 class LazyGroup(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        # A command ends soon, and the system takes all of its memory back. Looking for garbage on
+        # the way and once more at the end takes a tenth of the time of `status`.
+        gc.set_threshold(_GARBAGE)
+        atexit.register(gc.freeze)
+        return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from cronpoll.core.values import close  # for mistakes only
+
+            if hint := close(args[0], COMMANDS):
+                text = f"{error.format_message()} Did you mean {hint!r}?"
+                raise click.UsageError(text, ctx) from error
+            raise
+
+    def get_command(  # click's signature
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
         if place is None:
             return None
@@ -43,11 +82,14 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="cronpoll")
 def main() -> None:
     """A cron scheduler with exact rules.
 
-    Exit codes: 0 all is well, 1 the answer is no (problems were found, something fails, a request was refused), 2 the
-    command was called wrongly, 3 the daemon or its state cannot be reached.
+    Exit codes: 0 all is well, 1 the answer is no (problems were found, something fails, a request
+    was refused), 2 the command was called wrongly, 3 the daemon or its state cannot be reached.
     """

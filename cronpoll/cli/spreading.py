@@ -1,41 +1,43 @@
-"""`cronpoll spread`: how the starts of a task set fall over a day, before and after windows. For eyes."""
+"""`cronpoll spread`: how the starts of a task set fall over a day, before and after windows. For
+eyes."""
 
 from __future__ import annotations
 
-import json
 import sys
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import timedelta
+from typing import Final
 
 import click
-from msgspec.structs import replace
 
-from cronpoll.cli.common import NO, calendar_here, fail, moment_given
+from cronpoll.cli.common import NO, calendar_here, fail, moment_given, print_json, with_json
 from cronpoll.config.check import Rules, check
-from cronpoll.core.calendar import AnySchedule
-from cronpoll.core.model import MICROSECOND
-from cronpoll.core.periods import Seed
+from cronpoll.core.histogram import BINS, counted
 from cronpoll.core.text import visible
-from cronpoll.core.windows import PeriodSchedule
+from cronpoll.core.view import Histogram
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 
-BINS: Final = 48
-"""Half hours of a day."""
 _BAR: Final = 28
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
 @click.command(
-    epilog="Example: cronpoll spread tasks.toml nightly-backup --hosts 1000", short_help="How starts fall over a day."
+    epilog="Example: cronpoll spread tasks.toml nightly-backup --hosts 1000",
+    short_help="How starts fall over a day.",
 )
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
-@click.option("--day", metavar="DATE", help="Which day, by this machine's zone. [default: tomorrow]")
 @click.option(
-    "--hosts", default=1, show_default=True, type=click.IntRange(1, 100_000), help="So many hosts with this file."
+    "--day", metavar="DATE", help="Which day, by this machine's zone. [default: tomorrow]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option(
+    "--hosts",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="So many hosts with this file.",
+)
+@with_json(Histogram)
 def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_json: bool) -> None:
     """Show how starts fall over a day: as cron would have them, and with the windows.
 
@@ -50,57 +52,27 @@ def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_js
     chosen = [task for task in registry.tasks if not tasks or task.name in tasks]
     if not chosen:
         fail(f"{file}: no task of this name: {', '.join(tasks)}", NO)
-    midnight = now.astimezone(host).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    midnight = now.astimezone(host).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(
+        days=1
+    )
     begin = moment_given(midnight.date().isoformat() if day is None else day, host)
     before, after, lost = counted([calendar_here().of_task(task) for task in chosen], hosts, begin)
     if as_json:
-        answer: dict[str, Any] = {"begin": begin.isoformat(), "binMinutes": 1440 // BINS}
-        click.echo(json.dumps({**answer, "nominal": before, "chosen": after, "unschedulable": lost}))
+        print_json(Histogram(begin, 1440 // BINS, tuple(before), tuple(after), lost))
         return
-    click.echo(f"{begin.astimezone(host):%a %Y-%m-%d}   {'as cron has it'.ljust(_BAR + 8)}with windows")
+    click.echo(
+        f"{begin.astimezone(host):%a %Y-%m-%d}   {'as cron has it'.ljust(_BAR + 8)}with windows"
+    )
     most = max(*before, *after, 1)
     for number in range(BINS):
         time = begin.astimezone(host) + timedelta(minutes=number * 1440 // BINS)
-        left, right = (f"{_bar(count, most).ljust(_BAR)} {count or '':<6}" for count in (before[number], after[number]))
+        left, right = (
+            f"{_bar(count, most).ljust(_BAR)} {count or '':<6}"
+            for count in (before[number], after[number])
+        )
         click.echo(f"{time:%H:%M}  {left}  {right}".rstrip())
     peaks = f"at most {max(before)} starts in half an hour without windows, {max(after)} with them"
     click.echo(f"{peaks}{f'; {lost} periods are unschedulable' if lost else ''}")
-
-
-def counted(schedules: list[AnySchedule], hosts: int, begin: datetime) -> tuple[list[int], list[int], int]:
-    """Starts per half hour of the day that begins at `begin`: nominal, chosen; and how many periods have no time."""
-    before, after, lost = [0] * BINS, [0] * BINS, 0
-    end = begin + timedelta(days=1)
-
-    def bin_of(moment: datetime) -> int:
-        return int((moment - begin) / timedelta(days=1) * BINS)
-
-    for schedule in schedules:
-        plain = schedule.nominals
-        nominal = plain.next_after(begin - MICROSECOND)
-        while nominal is not None and nominal < end:
-            before[bin_of(nominal)] += hosts
-            if not schedule.windowed:
-                after[bin_of(nominal)] += hosts
-            nominal = plain.next_after(nominal)
-        if not isinstance(schedule, PeriodSchedule):
-            continue
-        for host in range(hosts):
-            here = schedule if hosts == 1 else _on_host(schedule, host)
-            for choice in here.from_nominal(begin - here.reach()[1]):
-                if choice.window_start >= end:
-                    break
-                if begin <= choice.settles_at < end:
-                    if choice.chosen_at is None:
-                        lost += 1
-                    else:
-                        after[bin_of(choice.chosen_at)] += 1
-    return before, after, lost
-
-
-def _on_host(schedule: PeriodSchedule, number: int) -> PeriodSchedule:
-    seed = schedule.spread.seed
-    return schedule._replace(spread=replace(schedule.spread, seed=Seed(seed.strategy, f"{seed.salt}{number}")))
 
 
 def _bar(count: int, most: int) -> str:

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Final
 
 import click
 
 from cronpoll.cli.common import NO, UNREACHABLE, fail
 from cronpoll.core.text import visible
+from cronpoll.files import replace_file
 
-STARTER: Final = """\
+SCHEMA_LINE: Final = "#:schema ./cronpoll.schema.json"
+"""By which editors find the schema; it stands in the first line of a file."""
+STARTER: Final = (
+    f"{SCHEMA_LINE}\n"
+    """\
+# For editors; made by:                     cronpoll schema > cronpoll.schema.json
 # Tasks of cronpoll. Check this file with:  cronpoll validate tasks.toml
 # Run it with:                              cronpolld --config tasks.toml
 # A running daemon notices changes by itself; a version that is wrong changes nothing.
+
+# include = ["conf.d/*.toml"]         # more files with tasks; all of them are one registry
 
 [daemon]
 # state_dir = "/var/lib/cronpoll"   # default: $STATE_DIRECTORY, else ~/.local/state/cronpoll
 # python_path = ["."]               # where callbacks are imported from, relative to this file
 # max_concurrent = 64               # runs at the same time
 # stop_timeout = "60s"              # how long a stop waits for what runs
+# history = "90d"                   # how much of the past is kept
+# history_bytes = 268435456         # and at most so many bytes of it
+# output = "14d"                    # how long the output of runs is kept that succeeded
+# output_failed = "90d"             # and of all others
+# output_bytes = 268435456          # of all runs together
+# output_head_bytes = 65536         # of one run, from its beginning
+# output_tail_bytes = 196608        # and from its end
+# operators = "adm"                 # a group that may give orders, besides root and the daemon's user
+# allow_empty = false               # true: a file without any task is meant
+# notify = "ops"                    # who is told of trouble of the daemon itself
+
+[notify.ops]                        # whom to tell: `notify` of a task, or of [defaults], names it
+command = ["logger", "-t", "cronpoll", "-f", "/dev/stdin"]
+#   instead of command:  mail = "root"  or  webhook = "https://example.org/hook"
 
 [defaults]                          # any option of a task; the task's own comes first
 retry_delay = "5m"                  # after a failed run; "90s", "1h30m", or a number of seconds
@@ -28,10 +49,17 @@ retry_delay = "5m"                  # after a failed run; "90s", "1h30m", or a n
 [[task]]
 name = "hello"
 cron = "* * * * *"                  # minute hour day month weekday(0-6, Sunday 0); lists and ranges, no steps, no names
+# dialect = "crontab"               # cron may have steps, names and macros; they are translated when this is read
 command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
-# env = { PGHOST = "db" }           # beside a minimal environment
+# env = { PGHOST = "db", PGPASSWORD = { file = "/run/secrets/pg" } }  # or { credential = "pg" }; read at each start
+# env_file = "/etc/default/shop"    # lines NAME=value
+# inherit_env = ["HTTP_PROXY"]      # from the daemon's environment
 # cwd = "/srv"                      # default: where this file is
 # user = "backup"                   # needs a daemon that runs as root
+# nice = 10                         # the higher, the more it gives way
+# umask = "027"
+# success_codes = [0, 1]            # exit codes that are no failure
+# limits = { memory = "512M", cpu = "10m", files = 1024 }
 
 # [[task]]
 # name = "nightly-backup"
@@ -56,7 +84,11 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 # only = { dow = ["1-5"] }                          # hours, dow, dom, months, between, dates
 # avoid = { between = ["12:00-13:00"] }
 # description = "the shop's database"
+# lock = "database"                 # tasks with the same lock never run at the same time
+# notify = { to = "ops", after = 3, remind = "1d" }  # recovered, missed, overdue, output
+# tags = ["db", "nightly"]          # by which commands find tasks that belong together
 """
+)
 
 
 @click.command(epilog="Example: cronpoll init tasks.toml")
@@ -65,15 +97,14 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def init(file: str, force: bool, as_json: bool) -> None:
     """Write a commented registry file to begin with."""
-    # Put in place by renaming: with --force a link is replaced, not followed.
-    written = f"{file}.new" if force else file
     try:
-        with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as opened:
-            opened.write(STARTER)
         if force:
-            os.replace(written, file)
+            replace_file(file, STARTER.encode(), 0o644)
+        else:
+            with open(file, "x") as opened:
+                opened.write(STARTER)
     except FileExistsError:
-        fail(f"{written} is there already" + ("" if force else "; --force replaces it"), NO)
+        fail(f"{file} is there already; --force replaces it", NO)
     except OSError as error:
         fail(f"{file}: {error.strerror}", UNREACHABLE)
     if as_json:

@@ -1,39 +1,64 @@
-"""`cronpoll status`: every task and its times, the daemon and its health; from the journal, whether the daemon lives or not.
+"""`cronpoll status`: every task and its times, the daemon and its health, and the balance of the
+last day; from the journal, whether the daemon lives or not.
 
-Reads the state directory without its lock. Imports little: this is typed often, and asked by monitoring.
+Reads the state directory without its lock. Imports little: this is typed often, and asked by
+monitoring.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import islice
+from threading import Thread
 from typing import Any, Final, NoReturn
 
 import click
-import msgspec
 
 from cronpoll.cli.common import (
     NO,
     UNREACHABLE,
     ShortTimes,
     calendar_here,
+    clock_line,
     fail,
     nothing_in,
+    print_json,
+    reader_of,
     span,
-    state_directory,
+    with_json,
     with_place,
 )
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.errors import CronpollError, StateDirectoryError
-from cronpoll.core.model import Book, TaskState
-from cronpoll.core.text import visible
+from cronpoll.core.errors import CronpollError, StateDirectoryError, abbreviate
+from cronpoll.core.model import Book
+from cronpoll.core.text import utc_text, visible, well_formed
+from cronpoll.core.view import (
+    BAD,
+    Balance,
+    Scheduler,
+    Status,
+    Suspension,
+    Task,
+    Uncounted,
+    Unreadable,
+    status_of,
+)
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
-from cronpoll.store.reading import Holder, lock_holder, read_state
+from cronpoll.store.api import Holder, Reader
 
 _WATCH_SECONDS: Final = 2.0
-_BAD: Final = ("failing", "quarantined", "interrupted")
+_DAY: Final = timedelta(days=1)
+_MOST_TASKS: Final = 10_000
+_MOST_EVENTS: Final = 20_000
+"""Beyond this the balance is not counted in passing: it would take longer than all the rest."""
+_MOST_LINES: Final = 200
+"""Failing tasks of which the last line is shown."""
+_A_WHILE: Final = timedelta(seconds=5)
+_USUAL: Final = timedelta(days=14)
+_TOO_MUCH: Final = "too much to count in passing; name tasks to have theirs counted"
 _STYLES: Final = {
     "failing": "red",
     "quarantined": "red",
@@ -43,13 +68,24 @@ _STYLES: Final = {
 }
 
 
-@click.command(epilog="Example: cronpoll status --failing", short_help="Tasks, their times, and the daemon's health.")
+@click.command(
+    epilog="Example: cronpoll status --failing",
+    short_help="Tasks, their times, and the daemon's health.",
+)
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @with_place
-@click.option("--failing", is_flag=True, help="Only tasks whose last run failed, or that are kept from running.")
-@click.option("--check", is_flag=True, help="Exit with 1 if the daemon is not alive and well, or if a task is failing.")
+@click.option(
+    "--failing",
+    is_flag=True,
+    help="Only tasks whose last run failed, or that are kept from running.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Exit with 1 if the daemon is not alive and well, or if a task is failing.",
+)
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@with_json(Status)
 def status(
     tasks: tuple[str, ...],
     state_dir: str | None,
@@ -61,250 +97,318 @@ def status(
 ) -> None:
     """Show the tasks with their last and next times, and whether the daemon is alive.
 
-    Works on the state directory of a living or a dead daemon. Times are those of this machine's zone.
+    Works on the state directory of a living or a dead daemon. Times are those of this machine's
+    zone.
     """
-    directory = state_directory(state_dir, config)
+    reader = reader_of(state_dir, config)
     if watch and as_json:
         raise click.UsageError("--watch is for people; ask again with --json instead")
     if watch:
-        _watch(directory, tasks, failing)
+        _watch(reader, tasks, failing)
         return
-    report = _report_or_fail(directory, tasks, failing, as_json)
-    unknown = sorted({*tasks} - {task["task"] for task in report["tasks"]})
+    report = _report_or_fail(reader, tasks, failing, as_json)
+    unknown = sorted({*tasks} - {task.task for task in report.tasks})
     if unknown and not failing:
         fail(f"no task of this name is known: {', '.join(unknown)}", NO)
     if as_json:
-        click.echo(json.dumps(on_paper(report), indent=2))
+        print_json(report)
     elif sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(_pretty(report))
     else:
         click.echo(_plain(report))
-    if check and not report["well"]:
+    if check and not report.well:
         sys.exit(NO)
 
 
-def _report_or_fail(directory: str, tasks: tuple[str, ...], failing: bool, as_json: bool = False) -> dict[str, Any]:
+def _report_or_fail(
+    reader: Reader, tasks: tuple[str, ...], failing: bool, as_json: bool = False
+) -> Status:
     now = SystemClock().wall()
+    holder = _asked(reader)
     try:
-        book = read_state(directory, now)
-        if book is None:
-            raise UnreachableStateError(nothing_in(directory))
+        state = reader.state()
     except StateDirectoryError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            error = UnreachableStateError(nothing_in(directory))  # type: ignore[assignment]
-        _unreadable(str(error), as_json)
-    except (CronpollError, UnreachableStateError) as error:
-        _unreadable(str(error), as_json)
-    return report_of(book, lock_holder(directory), directory, now, tasks, failing)
+        absent = isinstance(error.__cause__, FileNotFoundError)
+        _unreadable(nothing_in(reader.place) if absent else error.message, as_json)
+    except CronpollError as error:
+        _unreadable(error.message, as_json)
+    if state is None:
+        _unreadable(nothing_in(reader.place), as_json)
+    calendar = calendar_here()
+    balance = _balance(reader, state.book, tasks, now, calendar, holder)
+    daemon = _daemon(holder(), reader.place)
+    return status_of(
+        state.book,
+        daemon,
+        well_formed(reader.place),
+        now,
+        calendar,
+        names=tasks,
+        failing=failing,
+        balance=balance,
+        usual=_usual(reader, state.book, now) if daemon.alive else {},
+        last_lines=_last_lines(reader, state.book),
+    )
+
+
+def _usual(reader: Reader, book: Book, now: datetime) -> dict[str, float]:
+    """How long the tasks usually take that have been running for a while."""
+    names = [
+        name
+        for name, task in book.tasks.items()
+        if any(now - run.started_at >= _A_WHILE for run in task.runs)
+    ]
+    if not names:
+        return {}
+    from cronpoll.core.chronicle import usual_durations
+
+    try:
+        items = list(islice(reader.history(now - _USUAL), _MOST_EVENTS * 5))
+    except CronpollError:  # an old part of the record
+        return {}
+    return usual_durations(items, set(names))
+
+
+def _last_lines(reader: Reader, book: Book) -> dict[str, str]:
+    """What tasks whose last run failed have printed last on standard error."""
+    failing = {
+        name: task.run_began
+        for name, task in book.tasks.items()
+        if task.run_began is not None and task.ended_at == task.last_failure_at
+    }
+    if not failing:
+        return {}
+    from cronpoll.output.reading import OutputReader
+
+    kept = OutputReader(reader.place)
+    runs = kept.started(dict(islice(failing.items(), _MOST_LINES)))
+    lines = {task: kept.last_line(run) for task, run in runs.items()}
+    return {task: well_formed(line) for task, line in lines.items() if line is not None}
+
+
+def _daemon(holder: Holder, directory: str) -> Scheduler:
+    """How the daemon is; if there is one, it is asked."""
+    if not holder.alive:
+        return Scheduler(alive=False)
+    from cronpoll.daemon.asked import scheduler_at
+
+    return scheduler_at(directory, holder)
+
+
+def _asked(reader: Reader) -> Callable[[], Holder]:
+    """Ask who holds the directory, and go on meanwhile: Linux takes 10 ms to show its locks, and
+    only waits in them. The function that is returned gives the answer."""
+    answer: list[Holder] = []
+    thread = Thread(target=lambda: answer.append(reader.holder()), daemon=True)
+    thread.start()
+
+    def holder() -> Holder:
+        thread.join()
+        return answer[0]
+
+    return holder
+
+
+def _balance(
+    reader: Reader,
+    book: Book,
+    tasks: tuple[str, ...],
+    now: datetime,
+    calendar: Calendar,
+    holder: Callable[[], Holder],
+) -> Balance | Uncounted:
+    """The balance of the last day, unless its record cannot be read, or not in passing."""
+    from cronpoll.core.balance import balance
+    from cronpoll.core.chronicle import read_all
+
+    since = now - _DAY
+    if not tasks and len(book.tasks) > _MOST_TASKS:
+        return Uncounted(_TOO_MUCH)
+    record = reader.history(since)
+    try:
+        if not tasks:
+            items = list(islice(record, _MOST_EVENTS + 1))
+            if len(items) > _MOST_EVENTS:
+                return Uncounted(_TOO_MUCH)
+            record = iter(items)
+        pasts = read_all(record, tasks, calendar, now, alive=lambda: holder().alive)
+    except CronpollError as error:  # an old part of the record: the state could be read
+        return Uncounted(well_formed(error.message))
+    return balance(pasts.values(), since, now)
 
 
 def _unreadable(text: str, as_json: bool) -> NoReturn:
     if as_json:
-        click.echo(json.dumps({"well": False, "error": text}))
+        print_json(Unreadable(well_formed(text)), indent=0)
         sys.exit(UNREACHABLE)
     fail(text, UNREACHABLE)
 
 
-class UnreachableStateError(Exception):
-    """There is nothing to read."""
-
-
-# -- what there is to say ----------------------------------------------------------------------------------------------
-
-
-def report_of(
-    book: Book, holder: Holder, directory: str, now: datetime, tasks: tuple[str, ...] = (), failing: bool = False
-) -> dict[str, Any]:
-    """Everything as one value; `on_paper` is what --json prints of it."""
-    daemon = _daemon(holder, directory)
-    following = NextDue(calendar_here(), now)
-    every = [_task(task, following, holder.alive, daemon["held"]) for task in book.tasks.values() if task.registered]
-    shown = [task for task in every if (not tasks or task["task"] in tasks) and (not failing or task["state"] in _BAD)]
-    asked = [task for task in every if not tasks or task["task"] in tasks]
-    sound = holder.alive and not daemon["silent"] and not daemon["degraded"] and daemon["rejected"] is None
-    well = sound and not any(task["state"] in _BAD for task in asked)
-    return {
-        "well": well,
-        "at": now,
-        "stateDirectory": directory,
-        "daemon": daemon,
-        "total": len(every),
-        "tasks": shown,
-    }
-
-
-def _daemon(holder: Holder, directory: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "alive": holder.alive,
-        "pid": holder.pid if holder.alive else None,
-        "since": None,
-        "memoryBytes": None,
-        "version": None,
-        "degraded": None,
-        "held": [],
-        "silent": False,
-        "config": None,
-        "rejected": None,
-    }
-    if not holder.alive:
-        return found
-    from cronpoll.daemon import wire
-
-    try:
-        answer = wire.ask(directory, "ping", 2.0)
-    except (wire.UnreachableError, ValueError):  # a library's scheduler has no socket; a stuck daemon does not answer
-        answer = {"ok": False}
-        found["silent"] = wire.has_socket(directory)
-    if answer["ok"]:
-        found.update({key: answer.get(key) for key in ("pid", "version", "degraded", "held", "config", "rejected")})
-        found["since"] = datetime.fromisoformat(answer["since"])
-    if found["pid"] is not None:
-        import psutil
-
-        try:
-            found["memoryBytes"] = psutil.Process(found["pid"]).memory_info().rss
-        except psutil.Error:
-            pass
-    return found
-
-
-def _task(task: TaskState, following: NextDue, alive: bool, held: list[str]) -> dict[str, Any]:
-    due = None if task.is_suspended else following.of(task)
-    return {
-        "task": task.task_name,
-        "state": _state(task, following.now, alive, held),
-        "lastAttempt": task.last_attempt_at,
-        "lastSuccess": task.last_success_at,
-        "lastFailure": task.last_failure_at,
-        "lastError": task.last_error,
-        "retryAt": None if task.is_suspended else task.retry_at,
-        "nextRun": due,
-        "runningSince": min((run.started_at for run in task.runs), default=None) if alive else None,
-        "suspendedBy": [by for by, yes in (("command", task.suspended), ("file", task.config.options.suspend)) if yes],
-        "quarantinedUntil": task.quarantined_until,
-        "cron": task.config.cron_expression,
-        "zone": task.config.zone,
-        "description": task.config.options.description,
-    }
-
-
-def _state(task: TaskState, now: datetime, alive: bool, held: list[str]) -> str:
-    """One word, the most important first."""
-    if alive and task.runs:
-        return "running"
-    if task.task_name in held:
-        return "held"
-    if task.is_suspended:
-        return "suspended"
-    if task.quarantined_until is not None and task.quarantined_until > now:
-        return "quarantined"
-    if task.runs or task.interrupted or (task.maybe_alive and not _succeeded_since(task)):
-        return "interrupted"
-    if task.last_failure_at is not None and (
-        task.last_success_at is None or task.last_failure_at > task.last_success_at
-    ):
-        return "failing"
-    return "new" if task.last_attempt_at is None else "ok"
-
-
-def _succeeded_since(task: TaskState) -> bool:
-    """Whether the last thing that the task did was to succeed."""
-    attempt, success = task.last_attempt_at, task.last_success_at
-    return success is not None and (attempt is None or success >= attempt)
-
-
-class NextDue:
-    """When tasks are due next. Without windows many of them share one answer."""
-
-    def __init__(self, calendar: Calendar, now: datetime) -> None:
-        self.now = now
-        self._calendar = calendar
-        self._known: dict[int, datetime | None] = {}
-
-    def of(self, task: TaskState) -> datetime | None:
-        config = task.config
-        if config.options.spread is not None:
-            return self._calendar.due_times(task.task_name, config).next_after(self.now)
-        if id(config) not in self._known:  # equal ones are mostly the same object
-            self._known[id(config)] = self._calendar.due_times(task.task_name, config).next_after(self.now)
-        return self._known[id(config)]
-
-
-def on_paper(report: dict[str, Any]) -> Any:
-    """The report with times as text: RFC 3339, UTC."""
-    return msgspec.to_builtins(report)
-
-
-# -- for people --------------------------------------------------------------------------------------------------------
-
-
-def _rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
-    now = report["at"]
-    short = ShortTimes(now, HostZone()().tzinfo)
-    rows: list[tuple[str, ...]] = []
-    alive = report["daemon"]["alive"]
-    for task in report["tasks"]:
-        following, retry = task["nextRun"], task["retryAt"]
-        if not alive:
-            upcoming = "-"
-        elif retry is not None and (following is None or retry < following):
-            upcoming = f"{short(retry)} retry"
-        elif following is not None:
-            upcoming = f"{short(following)} in {span(following - now)}"
-        else:
-            upcoming = "-"
-        error = visible(task["lastError"] or "") if task["state"] in _BAD else ""
-        attempt, success = short(task["lastAttempt"]), short(task["lastSuccess"])
-        rows.append((visible(task["task"]), task["state"], attempt, success, upcoming, error))
-    return rows
-
+# -- for people ------------------------------------------------------------------------------------
 
 _HEADINGS: Final = ("TASK", "STATE", "LAST RUN", "LAST SUCCESS", "NEXT RUN")
 
 
-def _summary(report: dict[str, Any]) -> str:
-    daemon = report["daemon"]
-    if daemon["alive"]:
-        text = f"daemon alive, pid {daemon['pid'] or '?'}"
-        if daemon["since"] is not None:
-            text += f", up {span(report['at'] - daemon['since'])}"
-        if daemon["memoryBytes"] is not None:
-            text += f", {daemon['memoryBytes'] / 2**20:.0f} MiB"
-        if daemon["silent"]:
+def _rows(report: Status) -> list[tuple[str, ...]]:
+    """A row for each task, and at its end what else there is to say of it."""
+    short = ShortTimes(report.at, HostZone()().tzinfo)
+    return [
+        (
+            visible(task.task),
+            task.state,
+            short(task.last_attempt),
+            short(task.last_success),
+            _upcoming(task, report, short) if report.daemon.alive else "-",
+            _remark(task, report.at, short),
+        )
+        for task in report.tasks
+    ]
+
+
+def _upcoming(task: Task, report: Status, short: ShortTimes) -> str:
+    following, retry = task.next_run, task.retry_at
+    if task.owed_since is not None:
+        return f"owed since {short(task.owed_since)}"
+    if retry is not None and (following is None or retry < following):
+        most = "" if task.max_retries is None else f" of {task.max_retries}"
+        which = f" {task.retry_number}{most}" if task.retry_number else ""
+        return f"retry{which} {short(retry)} in {span(retry - report.at)}"
+    return "-" if following is None else f"{short(following)} in {span(following - report.at)}"
+
+
+def _remark(task: Task, now: datetime, short: ShortTimes) -> str:
+    """Since when a task runs, and where; or what is wrong with it."""
+    if task.state in BAD and not task.ordered:
+        line = "" if task.last_line is None else task.last_line.strip()
+        # The last line of a traceback is the error itself.
+        said = f": {abbreviate(line, 200)}" if line and line not in (task.last_error or "") else ""
+        return visible(f"{task.last_error or ''}{said}")
+    runs = [
+        f"since {short(run.started_at)} ({span(now - run.started_at)})"
+        + ("" if run.pid is None else f", pid {run.pid}")
+        for run in task.runs
+    ]
+    if runs and task.usual_ms is not None:
+        runs.append(f"usually {span(timedelta(milliseconds=task.usual_ms))}")
+    if task.slow is not None:
+        runs.append(f"SLOW: {task.slow}")
+    left = [] if task.registered else ["the file does not have it any more"]
+    ordered = [f"a start at {short(start.due_at)} is ordered" for start in task.ordered]
+    return "; ".join([*runs, *_suspension(task, now, short), *ordered, *left])
+
+
+def _suspension(task: Task, now: datetime, short: ShortTimes) -> list[str]:
+    """What is known of a suspension by command, besides that it holds."""
+    said = task.suspension
+    if said is None or said == Suspension():
+        return []
+    text = "suspended"
+    if said.until is not None:
+        text += f" until {short(said.until)} (in {span(said.until - now)})"
+    if said.ordered_by is not None:
+        text += f" by {visible(str(said.ordered_by))}"
+    return [f"{text}: {visible(said.reason)}" if said.reason else text]
+
+
+def _summary(report: Status) -> str:
+    daemon = report.daemon
+    if daemon.alive:
+        text = f"daemon alive, pid {daemon.pid or '?'}"
+        if daemon.since is not None:
+            text += f", up {span(report.at - daemon.since)}"
+        if daemon.memory_bytes is not None:
+            text += f", {daemon.memory_bytes / 2**20:.0f} MiB"
+        if daemon.silent:
             text += ", but it does NOT ANSWER"
-        if daemon["degraded"]:
-            text += ", DEGRADED: state cannot be written, nothing is started"
+        if daemon.degraded:
+            why = "" if daemon.degraded_by is None else f" ({visible(daemon.degraded_by)})"
+            text += f", DEGRADED: state cannot be written, nothing is started{why}"
     else:
         text = "daemon NOT RUNNING"
-    failing = sum(task["state"] in _BAD for task in report["tasks"])
-    shown, total = len(report["tasks"]), report["total"]
-    number = f"{total} {'task' if total == 1 else 'tasks'}" if shown == total else f"{shown} of {total} tasks"
+    failing = sum(task.state in BAD for task in report.tasks)
+    shown, total = len(report.tasks), report.total
+    number = (
+        f"{total} {'task' if total == 1 else 'tasks'}"
+        if shown == total
+        else f"{shown} of {total} tasks"
+    )
     bad = f", {failing} not well" if failing else ""
-    lines = [f"{text}; {number}{bad}; times in {HostZone()().key}; {visible(report['stateDirectory'])}"]
-    if daemon["rejected"] is not None:
-        since, reason = daemon["rejected"]["since"], visible(daemon["rejected"]["reason"])
+    place = visible(report.state_directory)
+    first = f"{text}; {number}{bad}; times in {HostZone()().key}; {place}"
+    return "\n".join([first, *_notices(daemon, report.at)])
+
+
+def _notices(daemon: Scheduler, now: datetime) -> list[str]:
+    """What else there is to say of the daemon, a line each."""
+    lines = []
+    if daemon.clock is not None:
+        lines.append(clock_line(daemon.clock))
+    if daemon.slow_write is not None:
+        at = ShortTimes(now, HostZone()().tzinfo)(daemon.slow_write.at)
         lines.append(
-            f"{visible(daemon['config'] or '')} REJECTED since {since}; what was accepted before is in force: {reason}"
+            f"the last slow write took {daemon.slow_write.duration_ms / 1_000:.1f} s, at {at}"
         )
-    return "\n".join(lines)
+    if daemon.rejected is not None:
+        since, reason = utc_text(daemon.rejected.since), visible(daemon.rejected.reason)
+        lines.append(
+            f"{visible(daemon.config or '')} REJECTED since {since}; what was accepted "
+            f"before is in force: {reason}"
+        )
+    for down in daemon.targets_down:
+        since = ShortTimes(now, HostZone()().tzinfo)(down.since)
+        lines.append(
+            f"notify.{visible(down.target)} TAKES NOTHING since {since}: {visible(down.error)}; "
+            f"{down.waiting} waiting for it"
+        )
+    return lines
 
 
-def _plain(report: dict[str, Any]) -> str:
+def _plain(report: Status) -> str:
     """Columns without colour, for pipes."""
     rows = _rows(report)
     table = [_HEADINGS, *(row[:5] for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(_HEADINGS))]
+    line = "  ".join(f"{{:{width}}}" for width in widths)
     lines = [_summary(report)]
     for index, row in enumerate(table):
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        lines.append(line.format(*row).rstrip())
         if index and rows[index - 1][5]:
             lines.append(f"    {rows[index - 1][5]}")
-    return "\n".join(lines)
+    return "\n".join([*lines, balance_line(report.balance)])
 
 
-def _pretty(report: dict[str, Any]) -> Any:
+_PARTS: Final = {
+    "in_time": "in time",
+    "late": "late",
+    "after_retries": "after retries",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "missed": "missed",
+    "skipped": "skipped",
+    "suspended": "while suspended",
+    "unschedulable": "unschedulable",
+    "open": "open",
+    "unaccounted": "UNACCOUNTED",
+}
+
+
+def balance_line(balance: Balance | Uncounted) -> str:
+    """What was due and what became of it, in words; what is 0 is left out."""
+    if isinstance(balance, Uncounted):
+        return f"last 24 h: {visible(balance.reason)}"
+    if balance.due == 0:
+        return "last 24 h: nothing was due"
+    parts = [
+        f"{number:,} {words}"
+        for part, words in _PARTS.items()
+        if (number := getattr(balance, part))
+    ]
+    return f"last 24 h: {balance.due:,} due = {' + '.join(parts)}"
+
+
+def _pretty(report: Status) -> Any:
     """The same as a table that fits the terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
@@ -313,20 +417,34 @@ def _pretty(report: dict[str, Any]) -> Any:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in _HEADINGS:
-        table.add_column(heading, overflow="fold" if heading == "TASK" else "ellipsis", no_wrap=heading != "TASK")
-    errors = []
-    for name, state, attempt, success, following, error in _rows(report):
+        table.add_column(
+            heading, overflow="fold" if heading == "TASK" else "ellipsis", no_wrap=heading != "TASK"
+        )
+    remarks = []
+    for name, state, attempt, success, following, remark in _rows(report):
         # Text and not str: in a str, rich would read markup into a name.
-        table.add_row(Text(name), Text(state, style=_STYLES.get(state, "")), attempt, success, following)
-        if error:
-            errors.append(Text(f"{name}: {error}", style="red", overflow="ellipsis", no_wrap=True))
-    daemon = report["daemon"]
-    sound = daemon["alive"] and not (daemon["degraded"] or daemon["silent"]) and daemon["rejected"] is None
-    style = "" if sound else "bold red"
-    return Group(Text(_summary(report), style=style), Text(), table, *([Text(), *errors] if errors else []))
+        table.add_row(
+            Text(name), Text(state, style=_STYLES.get(state, "")), attempt, success, following
+        )
+        if remark:
+            style = "red" if state in BAD else ""
+            remarks.append(
+                Text(f"{name}: {remark}", style=style, overflow="ellipsis", no_wrap=True)
+            )
+    style = "" if report.daemon.sound else "bold red"
+    unaccounted = isinstance(report.balance, Balance) and report.balance.unaccounted
+    last = Text(balance_line(report.balance), style="bold red" if unaccounted else "")
+    return Group(
+        Text(_summary(report), style=style),
+        Text(),
+        table,
+        *([Text(), *remarks] if remarks else []),
+        Text(),
+        last,
+    )
 
 
-def _watch(directory: str, tasks: tuple[str, ...], failing: bool) -> None:
+def _watch(reader: Reader, tasks: tuple[str, ...], failing: bool) -> None:
     import time
 
     from rich.console import Console
@@ -336,7 +454,7 @@ def _watch(directory: str, tasks: tuple[str, ...], failing: bool) -> None:
     try:
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
-                report = _report_or_fail(directory, tasks, failing)
+                report = _report_or_fail(reader, tasks, failing)
                 if console.is_terminal:
                     live.update(_pretty(report), refresh=True)
                 else:

@@ -1,4 +1,5 @@
-"""`cronpoll validate`: every problem of a registry file at once, for people, for machines and for pull requests."""
+"""`cronpoll validate`: every problem of a registry file at once, for people, for machines and for
+pull requests."""
 
 from __future__ import annotations
 
@@ -8,48 +9,136 @@ import sys
 
 import click
 
+from cronpoll.cli.common import UNREACHABLE, fail
+from cronpoll.cli.kronjobs import SUFFIXES, manifests_checked
+from cronpoll.config.bundle import SIZE_LIMIT, gather
 from cronpoll.config.check import Rules, check
-from cronpoll.config.registry import Problem, Registry
+from cronpoll.config.fixing import fixed
+from cronpoll.config.registry import Problem, Registry, Severity
 from cronpoll.core.text import visible
+from cronpoll.files import read_file, replace_file
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 
 
 @click.command(epilog="Example: cronpoll validate --format github tasks.toml")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
-@click.option("--format", "style", type=click.Choice(["text", "github", "json"]), default="text", help="How to print.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "github", "json"]),
+    default="text",
+    help="How to print.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
-@click.option("--no-import", is_flag=True, help="Check everything but the callbacks: no code of yours is executed.")
-@click.option("--trust-files", is_flag=True, help="As root: import also what others could have written.")
+@click.option(
+    "--no-import",
+    is_flag=True,
+    help="Check everything but the callbacks: no code of yours is executed.",
+)
+@click.option(
+    "--trust-files", is_flag=True, help="As root: import also what others could have written."
+)
+@click.option(
+    "--elsewhere",
+    is_flag=True,
+    help="The file is for another machine: what only this one lacks is a warning.",
+)
 @click.option("--strict", is_flag=True, help="Warnings count as problems.")
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="First rewrite steps, names and macros in strict language, where they stand.",
+)
 def validate(
-    files: tuple[str, ...], style: str, as_json: bool, no_import: bool, trust_files: bool, strict: bool
+    files: tuple[str, ...],
+    style: str,
+    as_json: bool,
+    no_import: bool,
+    trust_files: bool,
+    elsewhere: bool,
+    strict: bool,
+    fix: bool,
 ) -> None:
-    """Check registry files: all problems, each with line and column.
+    """Check registry files: all problems, each with line and column. Files whose names end with
+    .yaml, .yml or .json are manifests, and the KronJobs in them are checked.
 
-    Callbacks are imported in a process of their own. Exits with 1 if there is a problem.
+    What the daemon would refuse on this machine is an error, such as a user that it does not have.
+    Callbacks are imported in a process of their own. Exits with 1 if there is an error.
     """
+    manifests = [file for file in files if file.endswith(SUFFIXES)]
+    if fix:
+        for file in files:
+            if file in manifests:
+                continue
+            for part in gather(file, check_ownership=False).parts:
+                _fix(part.file)
     now, host = SystemClock().wall(), HostZone()().tzinfo
-    rules = Rules(imports=not no_import, check_ownership=os.geteuid() == 0 and not trust_files)
-    registries = [check(file, now, host, rules) for file in files]
-    problems = [problem for registry in registries for problem in registry.problems]
-    errors = [problem for problem in problems if strict or problem.severity == "error"]
+    rules = Rules(
+        imports=not no_import,
+        check_ownership=os.geteuid() == 0 and not trust_files,
+        machine="other" if elsewhere else "this",
+        programs=not elsewhere,
+    )
+    kronjobs: dict[str, int] = {}
+    registries = []
+    for file in files:
+        if file in manifests:
+            registry, kronjobs[file] = manifests_checked(file)
+        else:
+            registry = check(file, now, host, rules)
+        registries.append(registry)
+    counted: tuple[Severity, ...] = ("error", "warning") if strict else ("error",)
+    errors = sum(registry.counts[severity] for registry in registries for severity in counted)
     if as_json or style == "json":
         click.echo(json.dumps(_report(registries, not errors), indent=2))
     elif style == "github":
-        for problem in problems:
-            click.echo(_annotation(problem))
+        _annotate(registries)
     else:
-        for problem in problems:
-            click.echo(visible(str(problem)))
-        for registry in registries:
-            number, wrong = len(registry.tasks), len(registry.errors)
-            warned = len(registry.problems) - wrong
-            if wrong or (strict and warned):
-                click.echo(f"{visible(registry.file)}: {_many(wrong, 'error')}, {_many(warned, 'warning')}", err=True)
-            else:
-                click.echo(f"{visible(registry.file)}: {_many(number, 'task')}, no errors")
+        _tell(registries, strict, kronjobs)
     sys.exit(1 if errors else 0)
+
+
+def _annotate(registries: list[Registry]) -> None:
+    for registry in registries:
+        for problem in registry.problems:
+            click.echo(_annotation(problem))
+        if more := sum(registry.counts.values()) - len(registry.problems):
+            click.echo(f"::notice ::{visible(registry.file)}: and {more:,} more")
+
+
+def _tell(registries: list[Registry], strict: bool, kronjobs: dict[str, int]) -> None:
+    for registry in registries:
+        for line in registry.told("error", "warning"):
+            click.echo(visible(line))
+    for registry in registries:
+        number, wrong = len(registry.tasks), registry.counts["error"]
+        warned = registry.counts["warning"]
+        if wrong or (strict and warned):
+            counted = f"{_many(wrong, 'error')}, {_many(warned, 'warning')}"
+            click.echo(f"{visible(registry.file)}: {counted}", err=True)
+        else:
+            there = _many(number, "task")
+            if registry.file in kronjobs:
+                there = _many(kronjobs[registry.file], "KronJob")
+            click.echo(f"{visible(registry.file)}: {there}, no errors")
+
+
+def _fix(file: str) -> None:
+    """Rewrite a file in place, if there is something to put right in it."""
+    real = os.path.realpath(file)
+    try:
+        text = read_file(real, SIZE_LIMIT + 1).decode()
+        after, fixes = fixed(text)
+        if fixes:
+            replace_file(real, after.encode(), like=os.stat(real))
+    except UnicodeDecodeError:
+        return  # told with its place by the check
+    except OSError as error:
+        fail(f"{visible(file)} cannot be put right: {error.strerror}", UNREACHABLE)
+    for each in fixes:
+        place = f"{visible(file)}:{each.line}"
+        click.echo(f"{place}: fixed: {visible(each.before)} → {visible(each.after)}", err=True)
 
 
 def _many(number: int, noun: str) -> str:
@@ -59,7 +148,15 @@ def _many(number: int, noun: str) -> str:
 def _report(registries: list[Registry], valid: bool) -> dict[str, object]:
     return {
         "valid": valid,
-        "files": [{"file": registry.file, "tasks": [task.name for task in registry.tasks]} for registry in registries],
+        "files": [
+            {
+                "file": registry.file,
+                "tasks": [task.name for task in registry.tasks],
+                "errors": registry.counts["error"],
+                "warnings": registry.counts["warning"],
+            }
+            for registry in registries
+        ],
         "problems": [
             {
                 "file": problem.file,
@@ -76,7 +173,8 @@ def _report(registries: list[Registry], valid: bool) -> dict[str, object]:
 
 
 def _annotation(problem: Problem) -> str:
-    """A workflow command. Its data must not contain raw line feeds, nor colons and commas in properties."""
+    """A workflow command. Its data must not contain raw line feeds, nor colons and commas in
+    properties."""
 
     def data(text: str) -> str:
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,7 +1,8 @@
 """Whether callbacks can be imported, asked in a child process with a time limit.
 
-An import that fails, raises, exits, kills its process or hangs is a problem of that task, with its cause. One child answers
-for all callbacks; if it dies or hangs over one, the next child goes on behind that one.
+An import that fails, raises, exits, kills its process or hangs is a problem of that task, with its
+cause. One child answers for all callbacks; if it dies or hangs over one, the next child goes on
+behind that one.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from cronpoll.core.errors import abbreviate
 from cronpoll.core.text import signal_name
 
 TIME_LIMIT: Final = 20.0
-"""Seconds for one import: generous for heavy frameworks on a slow disk, short enough to wait for."""
+"""Seconds for one import: generous for heavy frameworks on a slow disk, short enough to wait for.
+"""
 
 
 class Call(NamedTuple):
-    """A callback and how it is called: with so many positional arguments, and keywords of these names."""
+    """A callback and how it is called: with so many positional arguments, and keywords of these
+    names."""
 
     target: str
     positional: int = 0
@@ -31,9 +34,14 @@ class Call(NamedTuple):
 
 
 def look_up_in_child(
-    calls: Sequence[Call], path: Sequence[str], limit: float = TIME_LIMIT, *, check_ownership: bool = False
+    calls: Sequence[Call],
+    path: Sequence[str],
+    limit: float = TIME_LIMIT,
+    *,
+    check_ownership: bool = False,
 ) -> dict[Call, dict[str, Any]]:
-    """For each call: `{"async": bool}`, or `{"problem": text}`. `check_ownership`: import only what root alone can write."""
+    """For each call: `{"async": bool}`, or `{"problem": text}`. `check_ownership`: import only what
+    root alone can write."""
     remaining = list(enumerate(dict.fromkeys(calls)))
     results: dict[Call, dict[str, Any]] = {}
     while remaining:
@@ -57,7 +65,12 @@ def _ask(
 ) -> tuple[dict[int, dict[str, Any]], tuple[int, str] | None]:
     """One child's answers, and the callback over which it died or hung, with what happened."""
     reading, writing = os.pipe()
-    request = {"answers": writing, "path": list(path), "calls": calls, "check_ownership": check_ownership}
+    request = {
+        "answers": writing,
+        "path": list(path),
+        "calls": calls,
+        "check_ownership": check_ownership,
+    }
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "cronpoll.config.importer"],
         stdin=subprocess.PIPE,

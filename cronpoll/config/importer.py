@@ -1,8 +1,10 @@
-"""The child that imports callbacks, so that what happens at import happens to it and not to the daemon.
+"""The child that imports callbacks, so that what happens at import happens to it and not to the
+daemon.
 
-`python -P -m cronpoll.config.importer` reads one JSON request from standard input, and for each callback writes a line
-when it begins and a line when it is done to the descriptor named in the request. Whoever reads them knows, if this
-process dies or hangs, which callback it was. Whatever the imported code prints goes elsewhere.
+`python -P -m cronpoll.config.importer` reads one JSON request from standard input, and for each
+callback writes a line when it begins and a line when it is done to the descriptor named in the
+request. Whoever reads them knows, if this process dies or hangs, which callback it was. Whatever
+the imported code prints goes elsewhere.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 from cronpoll.config.trust import Distrust, untrusted
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.model import ERROR_LIMIT
+from cronpoll.core.registrations import is_async
 
 
 class DistrustedError(Exception):
@@ -29,7 +32,8 @@ class DistrustedError(Exception):
 
 
 class _Sentry:
-    """Looks at every module file below these directories, and its bytecode, before it is executed; finds nothing itself."""
+    """Looks at every module file below these directories, and its bytecode, before it is executed;
+    finds nothing itself."""
 
     def __init__(self, roots: list[str]) -> None:
         self._roots = tuple(os.path.join(root, "") for root in roots)
@@ -44,11 +48,15 @@ class _Sentry:
 
 
 def stand_guard(roots: list[str]) -> None:
-    sys.meta_path[:] = [_Sentry(roots), *(finder for finder in sys.meta_path if not isinstance(finder, _Sentry))]
+    sys.meta_path[:] = [
+        _Sentry(roots),
+        *(finder for finder in sys.meta_path if not isinstance(finder, _Sentry)),
+    ]
 
 
 def resolve(target: str, *, check_ownership: bool = False) -> Any:
-    """The object that `package.module:name.attribute` names. Whatever importing it raises is raised.
+    """The object that `package.module:name.attribute` names. Whatever importing it raises is
+    raised.
 
     `check_ownership`: each file on the way is looked at before it is executed.
     """
@@ -70,10 +78,10 @@ def resolve(target: str, *, check_ownership: bool = False) -> Any:
     return found
 
 
-def look_up(target: str, positional: int, names: list[str], *, check_ownership: bool) -> dict[str, Any]:
+def look_up(
+    target: str, positional: int, names: list[str], *, check_ownership: bool
+) -> dict[str, Any]:
     """What there is to say about a callback: usable and how, or why not."""
-    from cronpoll.core.registrations import is_async
-
     try:
         found = resolve(target, check_ownership=check_ownership)
     except DistrustedError as error:
@@ -82,7 +90,11 @@ def look_up(target: str, positional: int, names: list[str], *, check_ownership: 
             "denied": list(error.distrust),
         }
     except SystemExit as error:
-        return {"problem": abbreviate(f"importing it ends the program (SystemExit: {error})", ERROR_LIMIT)}
+        return {
+            "problem": abbreviate(
+                f"importing it ends the program (SystemExit: {error})", ERROR_LIMIT
+            )
+        }
     except BaseException as error:  # the module's own code: it may raise anything
         return {"problem": _cause(target, error)}
     if not callable(found):
@@ -92,10 +104,11 @@ def look_up(target: str, positional: int, names: list[str], *, check_ownership: 
 
 
 def _misfit(found: Any, positional: int, names: list[str]) -> str | None:
-    """Why it cannot be called with so many arguments and such keywords, or None if it can or if nobody can tell."""
+    """Why it cannot be called with so many arguments and such keywords, or None if it can or if
+    nobody can tell."""
     try:
         signature = inspect.signature(found)
-    except BaseException:  # builtins without one, or objects that answer such questions with an exception of their own
+    except BaseException:  # builtins without one, or objects that raise when asked
         return None
     try:
         signature.bind(*range(positional), **dict.fromkeys(names))
@@ -116,7 +129,10 @@ def _cause(target: str, error: BaseException) -> str:
         and error.name
         and (module == error.name or module.startswith(error.name + "."))
     ):
-        return f"there is no module {error.name!r} on the path (python_path and the environment of this program)"
+        return (
+            f"there is no module {error.name!r} on the path (python_path and the environment of "
+            "this program)"
+        )
     if isinstance(error, AttributeError) and module in sys.modules:
         return f"the module {module!r} has no {name!r}"
     return f"importing it fails ({type(error).__name__}: {abbreviate(text, ERROR_LIMIT)})"

@@ -1,11 +1,14 @@
-"""Which names need a look at which time. An index, not a judge: it may name a task too often, never too rarely.
+"""Which names need a look at which time. An index, not a judge: it may name a task too often, never
+too rarely.
 
-Tasks are grouped by schedule (expression, zone, fold rule). A heap holds one entry per *distinct* schedule, so a million
-tasks on a thousand expressions cost a thousand computations, and a poll costs what is due, not what is registered. Each
-group keeps the due instants on both sides of now; between them, "the latest due instant" is a comparison.
+Tasks are grouped by schedule (expression, zone, fold rule). A heap holds one entry per *distinct*
+schedule, so a million tasks on a thousand expressions cost a thousand computations, and a poll
+costs what is due, not what is registered. Each group keeps the due instants on both sides of now;
+between them, "the latest due instant" is a comparison.
 
-Delays (retries, quarantine) are on the elapsed clock and per task: a second heap, entries of which may be stale. Looking
-at a task for which nothing is owed is harmless, so entries are never searched for and removed.
+Delays (retries, quarantine) are on the elapsed clock and per task: a second heap, entries of which
+may be stale. Looking at a task for which nothing is owed is harmless, so entries are never searched
+for and removed.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from itertools import count
 from cronpoll.core.calendar import AnySchedule
 from cronpoll.core.cron import Passed
 from cronpoll.core.model import MICROSECOND
-from cronpoll.core.periods import Choice
+from cronpoll.core.periods import Choice, Closed
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import Gap, Zone, second_of
 
 
 class Group:
-    """The tasks of one schedule, in order of registration, and the due instants around now: the last two and the next.
+    """The tasks of one schedule, in order of registration, and the due instants around now: the
+    last two and the next.
 
     A `DueTimes` that remembers: all members ask the same.
     """
@@ -52,16 +56,27 @@ class Group:
         if following is not None and following <= now:
             self.place(now)
         else:
-            self.earlier_due, self.previous_due, self.next_due = self.previous_due, passed, following
+            self.earlier_due, self.previous_due, self.next_due = (
+                self.previous_due,
+                passed,
+                following,
+            )
 
     # As `DueTimes`.
 
     def next_after(self, instant: datetime) -> datetime | None:
         return self.schedule.next_after(instant)
 
-    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = ()) -> datetime | None:
+    def latest_in(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = ()
+    ) -> datetime | None:
         previous = self.previous_due
-        if handled or previous is None or previous > until or (self.next_due is not None and until >= self.next_due):
+        if (
+            handled
+            or previous is None
+            or previous > until
+            or (self.next_due is not None and until >= self.next_due)
+        ):
             return self.schedule.latest_in(after, until, handled)
         return previous if previous > after else None
 
@@ -72,7 +87,11 @@ class Group:
         return self.schedule.due_at(period)
 
     def passed(
-        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
+        self,
+        after: datetime,
+        until: datetime,
+        handled: Collection[datetime] = (),
+        started: datetime | None = None,
     ) -> Passed | None:
         if handled:
             return self.schedule.passed(after, until, handled, started)
@@ -93,18 +112,23 @@ class Group:
             self.earlier_due = self.schedule.previous_at_or_before(due - MICROSECOND)
         return self.earlier_due
 
-    def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:
+    def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:
         return self.schedule.unschedulable(after, until)
+
+    def refused(self, period: datetime) -> Choice | None:
+        return self.schedule.refused(period)
 
 
 class PeriodGroup(Group):
-    """One task with windows. Its instants do not follow from one another, so they are asked for anew each time.
+    """One task with windows. Its instants do not follow from one another, so they are asked for
+    anew each time.
 
-    Each costs a few choices, and there can be a million of these: only the next one is always known. Nothing is chosen
-    between the moment for which it was asked and the next instant, so what is settled up to there owes nothing until then.
-    Where nothing was found (`_nothing`: later than the first, up to the second) nobody looks again; nor, for periods without
-    a time, up to `_closed_until`. What is handled changes with the schedule only, and then this is another group; should it
-    ever not, nothing is remembered.
+    Each costs a few choices, and there can be a million of these: only the next one is always
+    known. Nothing is chosen between the moment for which it was asked and the next instant, so what
+    is settled up to there owes nothing until then. Where nothing was found (`_nothing`: later than
+    the first, up to the second) nobody looks again; nor, for periods without a time, up to
+    `_closed_until`. What is handled changes with the schedule only, and then this is another group;
+    should it ever not, nothing is remembered.
     """
 
     __slots__ = ("_closed_until", "_handled", "_nothing", "_placed_at")
@@ -125,24 +149,32 @@ class PeriodGroup(Group):
     def advance(self, now: datetime) -> None:
         self.place(now)
 
-    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = ()) -> datetime | None:
+    def latest_in(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = ()
+    ) -> datetime | None:
         if after >= self._placed_at and (self.next_due is None or until < self.next_due):
             return None
         if handled is not self._handled:
             self._handled, self._nothing = handled, (until, until)
         nothing_after, nothing_until = self._nothing
         known = nothing_after <= after and nothing_until <= until
-        found = self.schedule.latest_in(max(after, nothing_until) if known else after, until, handled)
+        found = self.schedule.latest_in(
+            max(after, nothing_until) if known else after, until, handled
+        )
         if found is None:
             self._nothing = (nothing_after if known and after <= nothing_until else after, until)
         return found
 
     def passed(
-        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
+        self,
+        after: datetime,
+        until: datetime,
+        handled: Collection[datetime] = (),
+        started: datetime | None = None,
     ) -> Passed | None:
         return self.schedule.passed(after, until, handled, started)
 
-    def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:
+    def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:
         known = self._closed_until
         if known is not None and after < known <= until:
             after = known
@@ -153,7 +185,9 @@ class PeriodGroup(Group):
 
 
 def group_of(schedule: AnySchedule, now: datetime) -> Group:
-    return PeriodGroup(schedule, now) if isinstance(schedule, PeriodSchedule) else Group(schedule, now)
+    return (
+        PeriodGroup(schedule, now) if isinstance(schedule, PeriodSchedule) else Group(schedule, now)
+    )
 
 
 class Agenda:
@@ -163,6 +197,8 @@ class Agenda:
         self._groups: dict[AnySchedule, Group] = {}
         self._due: list[tuple[datetime, int, Group]] = []
         self._delays: list[tuple[float, int, str]] = []
+        self._moments: list[tuple[datetime, str]] = []
+        self._moment_of: dict[str, datetime] = {}
         self._gaps: dict[Zone, Gap | None] = {}
         self._order = count()
 
@@ -181,16 +217,34 @@ class Agenda:
         """Take a member out of its group."""
         group.members.pop(name, None)
 
+    @property
+    def size(self) -> int:
+        """How many distinct schedules there are."""
+        return len(self._groups)
+
     def tidy(self) -> None:
-        """Forget groups that have lost all their members. Their heap entries find them empty, and go."""
+        """Forget groups that have lost all their members. Their heap entries find them empty, and
+        go."""
         for schedule in [schedule for schedule, group in self._groups.items() if not group.members]:
             del self._groups[schedule]
 
     def delay(self, name: str, until: float) -> None:
         heappush(self._delays, (until, next(self._order), name))
 
+    def at(self, name: str, moment: datetime) -> None:
+        """Name it when the wall clock shows this, once; of several moments the last one given."""
+        if self._moment_of.get(name) != moment:
+            self._moment_of[name] = moment
+            heappush(self._moments, (moment, name))
+
     def take_due(self, now: datetime) -> Iterator[str]:
-        """The names whose schedule has come round since the last look."""
+        """The names whose schedule, or moment, has come round since the last look."""
+        moments = self._moments
+        while moments and moments[0][0] <= now:
+            moment, name = heappop(moments)
+            if self._moment_of.get(name) == moment:
+                del self._moment_of[name]
+            yield name
         due = self._due
         while due and due[0][0] <= now:
             group = heappop(due)[2]
@@ -210,22 +264,31 @@ class Agenda:
         second = second_of(now)
         for zone, gap in self._gaps.items():
             if gap is not None and gap.at <= second:
-                yield from ((group, gap) for group in list(self._groups.values()) if group.schedule.zone is zone)
+                yield from (
+                    (group, gap)
+                    for group in list(self._groups.values())
+                    if group.schedule.zone is zone
+                )
                 self._gaps[zone] = zone.next_gap(second)
 
     def replace_all(self, now: datetime) -> None:
-        """Place every group anew: the wall clock was set, and instants passed once may lie ahead again."""
+        """Place every group anew: the wall clock was set, and instants passed once may lie ahead
+        again."""
         for group in self._groups.values():
             group.place(now)
         self._due = [
-            (group.next_due, next(self._order), group) for group in self._groups.values() if group.next_due is not None
+            (group.next_due, next(self._order), group)
+            for group in self._groups.values()
+            if group.next_due is not None
         ]
         heapify(self._due)
         self._gaps = {zone: zone.next_gap(second_of(now)) for zone in self._gaps}
 
     def next_due(self) -> datetime | None:
-        """The next instant at which `take_due` yields something (or at which an emptied group is cleared away)."""
-        return self._due[0][0] if self._due else None
+        """The next instant at which `take_due` yields something (or at which an emptied group is
+        cleared away)."""
+        first = [heap[0][0] for heap in (self._due, self._moments) if heap]
+        return min(first, default=None)
 
     def next_delay(self) -> float | None:
         return self._delays[0][0] if self._delays else None

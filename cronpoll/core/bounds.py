@@ -1,7 +1,9 @@
-"""What a record can say at all. Its types and the ranges of its numbers are settled when it is decoded; here is the rest.
+"""What a record can say at all. Its types and the ranges of its numbers are settled when it is
+decoded; here is the rest.
 
-An instant outside the supported years, or a number that is text and no number, is well formed and still impossible: nothing
-was ever due then, and whatever is computed from it leaves the calendar. One such record must not stop everything else.
+An instant outside the supported years, or a number that is text and no number, is well formed and
+still impossible: nothing was ever due then, and whatever is computed from it leaves the calendar.
+One such record must not stop everything else.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Impossible(NamedTuple):
 
 
 def impossible(record: msgspec.Struct) -> Impossible | None:
-    """The first field of an event or a state, or of what is in it, that cannot be; None if all can."""
+    """The first field of an event or a state, or of what is in it, that cannot be; None if all
+    can."""
     for name, on_paper in _looked_at(type(record)):
         found = _odd(getattr(record, name), on_paper)
         if found is not None:
@@ -39,7 +42,9 @@ def _odd(value: Any, field: str) -> Impossible | None:
     if isinstance(value, datetime):
         if EARLIEST <= value < LATEST:
             return None
-        return Impossible(field, value.isoformat(), f"outside the years {EARLIEST.year} to {LATEST.year - 1}")
+        return Impossible(
+            field, value.isoformat(), f"outside the years {EARLIEST.year} to {LATEST.year - 1}"
+        )
     if isinstance(value, tuple):
         return next((found for item in value if (found := _odd(item, field)) is not None), None)
     return impossible(value) if isinstance(value, msgspec.Struct) else None
@@ -47,8 +52,13 @@ def _odd(value: Any, field: str) -> Impossible | None:
 
 @lru_cache(maxsize=256)
 def _looked_at(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """The fields of a kind of record in which an instant or a distribution can be, each with its name on paper."""
-    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind) if _can_be_odd(field.type))
+    """The fields of a kind of record in which an instant or a distribution can be, each with its
+    name on paper."""
+    return tuple(
+        (field.name, field.encode_name)
+        for field in msgspec.structs.fields(kind)
+        if _can_be_odd(field.type)
+    )
 
 
 def _can_be_odd(kind: Any) -> bool:

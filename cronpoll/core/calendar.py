@@ -1,11 +1,13 @@
 """From a config to the instants at which it is due: the only place that builds a schedule.
 
-`DueTimes` is all that rules, commands and the agenda ask about time. A plain schedule is due at its minutes, one with a window
-at the seconds that are chosen for its periods; who asks need not know which it is.
+`DueTimes` is all that rules, commands and the agenda ask about time. A plain schedule is due at its
+minutes, one with a window at the seconds that are chosen for its periods; who asks need not know
+which it is.
 
-One failure policy. A config that was registered is valid. One that a journal remembers may have been written by a version
-with another idea of the language: then it is due at no time (`NEVER`), owes nothing, and `problem` says why. A zone that this
-machine does not know is read as the host's (`zonenames`).
+One failure policy. A config that was registered is valid. One that a journal remembers may have
+been written by a version with another idea of the language: then it is due at no time (`NEVER`),
+owes nothing, and `problem` says why. A zone that this machine does not know is read as the host's
+(`zonenames`).
 """
 
 from __future__ import annotations
@@ -16,18 +18,16 @@ from typing import Final, Protocol
 
 from cronpoll.core.cron import Passed, Schedule, parse
 from cronpoll.core.errors import InvalidCronExpressionError
-from cronpoll.core.model import MICROSECOND, TaskConfig
-from cronpoll.core.periods import WINDOW_LIMIT, Choice, Spread
+from cronpoll.core.model import MICROSECOND, Stretch, TaskConfig, TaskState, with_stretch
+from cronpoll.core.periods import WINDOW_LIMIT, Choice, Closed, Spread
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zonenames import ZoneNames
 from cronpoll.core.zones import floor_minute, zone_of
 
-HANDLED_LIMIT: Final = 10_000
-"""Periods that are remembered as handled: a window of a week of every minute."""
-
 
 class DueTimes(Protocol):
-    """When one task is due. Instants are UTC; `handled` are periods that have their outcome already and do not count."""
+    """When one task is due. Instants are UTC; `handled` are periods that have their outcome already
+    and do not count."""
 
     @property
     def windowed(self) -> bool:
@@ -36,7 +36,9 @@ class DueTimes(Protocol):
     def next_after(self, instant: datetime, /) -> datetime | None:
         """The first due instant later than this one."""
 
-    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = (), /) -> datetime | None:
+    def latest_in(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = (), /
+    ) -> datetime | None:
         """The last due instant in (after, until]."""
 
     def periods_at(self, due: datetime, /) -> tuple[datetime, ...]:
@@ -46,12 +48,21 @@ class DueTimes(Protocol):
         """When a period is due; None if it has no allowed time. The period has to be one."""
 
     def passed(
-        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None, /
+        self,
+        after: datetime,
+        until: datetime,
+        handled: Collection[datetime] = (),
+        started: datetime | None = None,
+        /,
     ) -> Passed | None:
-        """Everything due in (after, until], where `until` is a due instant; all but the period `started`."""
+        """Everything due in (after, until], where `until` is a due instant; all but the period
+        `started`."""
 
-    def unschedulable(self, after: datetime, until: datetime, /) -> Sequence[Choice]:
+    def unschedulable(self, after: datetime, until: datetime, /) -> Sequence[Closed]:
         """The periods without an allowed time whose window closes in (after, until]."""
+
+    def refused(self, period: datetime, /) -> Choice | None:
+        """What was tried for a period without an allowed time; None if it has one."""
 
 
 AnySchedule = Schedule | PeriodSchedule
@@ -77,15 +88,19 @@ class _Never:
     def passed(self, *_: object) -> None:
         return None
 
-    def unschedulable(self, *_: object) -> Sequence[Choice]:
+    def unschedulable(self, *_: object) -> Sequence[Closed]:
         return ()
+
+    def refused(self, *_: object) -> None:
+        return None
 
 
 NEVER: Final[DueTimes] = _Never()
 
 
 class Scheduled(Protocol):
-    """What a registration and a task of the registry file have in common, as far as it says when it is due."""
+    """What a registration and a task of the registry file have in common, as far as it says when it
+    is due."""
 
     @property
     def name(self) -> str: ...
@@ -99,7 +114,9 @@ class Scheduled(Protocol):
     def spread(self) -> Spread | None: ...
 
 
-def schedule_of(name: str, expression: str, zone: tzinfo, repeated_hour: str, spread: Spread | None) -> AnySchedule:
+def schedule_of(
+    name: str, expression: str, zone: tzinfo, repeated_hour: str, spread: Spread | None
+) -> AnySchedule:
     """When a task is due: at its minutes, or at the times that its windows choose."""
     plain = Schedule(parse(expression), zone_of(zone), repeated_hour == "first")
     return plain if spread is None else PeriodSchedule(name, spread, plain)
@@ -120,7 +137,9 @@ class Calendar:
     def schedule(self, name: str, config: TaskConfig) -> AnySchedule:
         """Of a recorded config. `InvalidCronExpressionError` if it cannot be computed with."""
         options = config.options
-        return self._schedule(name, config.cron_expression, config.zone, options.repeated_hour, options.spread)
+        return self._schedule(
+            name, config.cron_expression, config.zone, options.repeated_hour, options.spread
+        )
 
     def due_times(self, name: str, config: TaskConfig) -> DueTimes:
         """Of a recorded config, whatever it says."""
@@ -163,31 +182,77 @@ class Calendar:
         now: datetime,
         settled_until: datetime,
         before: tuple[datetime, ...],
+        registered_at: datetime,
     ) -> tuple[datetime, ...]:
-        """Periods that are settled under `old` and that `new` could choose again: they must not be.
+        """Periods that are settled under `old` and that `new`, or any schedule after it, could
+        choose again: they must not be.
 
-        `settled_until`: up to where due instants are settled, which is later than now if the clock was set back. New ones
-        come only where a window is involved: a plain minute is past when it is past, a chosen time can be drawn again. `before`: what was
-        handled already.
+        `settled_until`: up to where due instants are settled, which is later than now if the clock
+        was set back. New ones come only where a window is involved: a plain minute is past when it
+        is past, a chosen time can be drawn again. `before`: what was handled already.
+        `registered_at`: since when `old` is in force; what it has settled since then is remembered
+        for as long as the longest window that an edit to come may bring.
         """
         kept = tuple(period for period in before if period > now - WINDOW_LIMIT)
         if old.options.spread is None and new.options.spread is None:
             return kept
         try:
-            found = _over(self.schedule(name, old), self.schedule(name, new), now, settled_until)
+            schedules = self.schedule(name, old), self.schedule(name, new)
+            found = _over(*schedules, now, settled_until, registered_at)
             return tuple(sorted({*found, *kept}))
         except InvalidCronExpressionError:
             return kept
 
+    def served(
+        self, task: TaskState, new: TaskConfig, handled: tuple[datetime, ...], now: datetime
+    ) -> tuple[Stretch, ...]:
+        """The guard of a task whose windows are about to change: wide enough for every period that
+        was started, whenever `new` chooses it. Nothing where no window is involved.
 
-def _over(old: AnySchedule, new: AnySchedule, now: datetime, settled_until: datetime) -> Iterator[datetime]:
-    # The old one's reach, too: the edit after this one may bring its windows back, and must not bring back their periods.
+        A period is at most the old reach away from its start, and at most the new reach from when
+        it is chosen again. Later than now it is not chosen again, because it is `handled`. What is
+        so no longer is in the guard from here on.
+        """
+        old = task.config
+        if old.options.spread is None and new.options.spread is None:
+            return ()
+        try:
+            before, after = self.schedule(task.task_name, old), self.schedule(task.task_name, new)
+        except InvalidCronExpressionError:
+            return ()
+        (old_early, old_late), (early, late) = before.reach(), after.reach()
+        stretches = [
+            (first - old_late - early, last, last + old_early + late) for first, last in task.served
+        ]
+        if task.latest_start is not None:
+            first = task.served_from or task.due_at or task.latest_start
+            last = task.latest_start
+            stretches.append((first - old_late - early, last, last + old_early + late))
+        dropped = set(task.handled).difference(handled)
+        stretches += [(period - early, period, period + late) for period in dropped]
+        served: tuple[Stretch, ...] = ()
+        for first, last, reach in stretches:
+            served = with_stretch(served, first, reach if last > now else min(reach, now))
+        return served
+
+
+def _over(
+    old: AnySchedule,
+    new: AnySchedule,
+    now: datetime,
+    settled_until: datetime,
+    registered_at: datetime,
+) -> Iterator[datetime]:
     early, late = old.reach()[0], max(old.reach()[1], new.reach()[1])
-    number = 0
-    # From the minute that is open on: a schedule that is registered now may still owe it (the boot rule).
-    period = old.nominals.next_after(floor_minute(now) - late - MICROSECOND)
-    while period is not None and period <= settled_until + early and number < HANDLED_LIMIT:
+    # From the minute that is open on: a schedule that is registered now may still owe it (the boot
+    # rule). And everything that the old one can have started and a window to come can reach: the
+    # edit after this one must not bring it back. That is two weeks and the day by which a task may
+    # be settled ahead, at most.
+    present = floor_minute(now)
+    begun = floor_minute(registered_at) - old.reach()[1]
+    first = min(present - late, max(begun, present - WINDOW_LIMIT))
+    period = old.nominals.next_after(first - MICROSECOND)
+    while period is not None and period <= settled_until + early:
         if old.settles_at(period) <= settled_until:
-            number += 1
             yield period
         period = old.nominals.next_after(period)

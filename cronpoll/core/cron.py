@@ -6,21 +6,24 @@ Grammar (POSIX, nothing added):
     field      = "*" | element { "," element }
     element    = number | number "-" number          ASCII digits, start <= end, values in range
 
-A field that is written other than `*` is a restriction, `1-31` too. When day and weekday are both restricted, either
-suffices.
+A field that is written other than `*` is a restriction, `1-31` too. When day and weekday are both
+restricted, either suffices.
 
-How the search works. A day is a mask of 1440 bits, one per minute; a month is a mask of 31 bits, one per day, and there
-are only seven of those for an expression, because all that a month adds is the weekday of its first day (and its
-length). So "the next minute" is: the next set bit of today's mask, else the first minute of the next set bit of this
-month's mask, else the same for the next month in the month mask. It costs a few integer operations per month visited
-and never looks at days or minutes that do not match. This is pure calendar, on the wall clock.
+How the search works. A day is a mask of 1440 bits, one per minute; a month is a mask of 31 bits,
+one per day, and there are only seven of those for an expression, because all that a month adds is
+the weekday of its first day (and its length). So "the next minute" is: the next set bit of today's
+mask, else the first minute of the next set bit of this month's mask, else the same for the next
+month in the month mask. It costs a few integer operations per month visited and never looks at days
+or minutes that do not match. This is pure calendar, on the wall clock.
 
-Civil time enters around it: the answer holds as long as it lies in the current stretch of constant offset (`zones`).
-If it lies behind it, the search goes on from the beginning of the next stretch. Skipped minutes are in no stretch and so
-are never found; repeated ones are in two and found twice, unless the fold rule is `"first"`, where the part of a stretch
-that repeats earlier wall time is left out.
+Civil time enters around it: the answer holds as long as it lies in the current stretch of constant
+offset (`zones`). If it lies behind it, the search goes on from the beginning of the next stretch.
+Skipped minutes are in no stretch and so are never found; repeated ones are in two and found twice,
+unless the fold rule is `"first"`, where the part of a stretch that repeats earlier wall time is
+left out.
 
-The search is bounded: 40 years, which is five times the longest distance between two 29ths of February.
+The search is bounded: 40 years, which is five times the longest distance between two 29ths of
+February.
 """
 
 from __future__ import annotations
@@ -32,9 +35,14 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from cronpoll.core.errors import CronCalculationError, FieldParseError, InvalidCronExpressionError, abbreviate
+from cronpoll.core.errors import (
+    CronCalculationError,
+    FieldParseError,
+    InvalidCronExpressionError,
+    abbreviate,
+)
 from cronpoll.core.model import MICROSECOND
-from cronpoll.core.periods import Choice
+from cronpoll.core.periods import Closed
 from cronpoll.core.zones import (
     EPOCH,
     FIRST_SECOND,
@@ -57,7 +65,13 @@ _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _LAST_YEAR: Final = 9989
 _NO_TIME: Final = timedelta(0)
 
-_FIELDS: Final = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
+_FIELDS: Final = (
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day", 1, 31),
+    ("month", 1, 12),
+    ("weekday", 0, 6),
+)
 _LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _MONTH: Final = (0, *(((1 << n) - 1) << 1 for n in _LENGTHS))
 """Bits 1..n of each month of a common year, by month number."""
@@ -116,7 +130,8 @@ class CronExpression:
         return self.next_in(there.year * 12 + there.month, there.day, of_day)
 
     def next_in(self, month: int, of_month: int, of_day: int) -> int | None:
-        """The same, from a day in a month (counted as year * 12 + month) and a minute of that day, 1440 included."""
+        """The same, from a day in a month (counted as year * 12 + month) and a minute of that day,
+        1440 included."""
         months = self._months
         number, start, first, length = _MONTHS.get(month) or _month(month)
         if months >> number & 1:
@@ -174,18 +189,28 @@ class CronExpression:
         """Whether the minute that contains `instant` is due in `zone`."""
         return Schedule(self, zone_of(zone), _is_first(repeated_hour)).matches(instant)
 
-    def next_after(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
+    def next_after(
+        self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both"
+    ) -> datetime:
         """The first due instant strictly later than `instant`, in UTC."""
         found = _next_after(self, zone_of(zone), _is_first(repeated_hour), instant)
         if found is None:
-            raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("after")))
+            raise CronCalculationError(
+                self.text, instant, ValueError(_OUT_OF_REACH.format("after"))
+            )
         return found
 
-    def previous_at_or_before(self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both") -> datetime:
+    def previous_at_or_before(
+        self, instant: datetime, zone: tzinfo = UTC, repeated_hour: str = "both"
+    ) -> datetime:
         """The last due instant not later than `instant`, in UTC."""
-        found = Schedule(self, zone_of(zone), _is_first(repeated_hour)).previous_at_or_before(instant)
+        found = Schedule(self, zone_of(zone), _is_first(repeated_hour)).previous_at_or_before(
+            instant
+        )
         if found is None:
-            raise CronCalculationError(self.text, instant, ValueError(_OUT_OF_REACH.format("before")))
+            raise CronCalculationError(
+                self.text, instant, ValueError(_OUT_OF_REACH.format("before"))
+            )
         return found
 
 
@@ -197,11 +222,14 @@ def _is_first(repeated_hour: str) -> bool:
     raise ValueError(f'repeated_hour must be "both" or "first", not {repeated_hour!r}')
 
 
-_OUT_OF_REACH: Final = f"no occurrence within {SEARCH_YEARS} years {{}} that time, in the years 1900 to {_LAST_YEAR}"
+_OUT_OF_REACH: Final = (
+    f"no occurrence within {SEARCH_YEARS} years {{}} that time, in the years 1900 to {_LAST_YEAR}"
+)
 
 
 class Passed(NamedTuple):
-    """Due instants that get no start of their own: the first, the last, and how many periods they are, up to `COUNT_LIMIT`.
+    """Due instants that get no start of their own: the first, the last, and how many periods they
+    are, up to `COUNT_LIMIT`.
 
     `period`: that of the last one, where it is another instant than the last itself (windows).
     """
@@ -213,11 +241,13 @@ class Passed(NamedTuple):
 
 
 COUNT_LIMIT: Final = 100
-"""Passed periods are counted up to here; ten years of them are not worth a second of anybody's time."""
+"""Passed periods are counted up to here; ten years of them are not worth a second of anybody's
+time."""
 
 
 class Schedule(NamedTuple):
-    """An expression on the wall clock of a zone under a fold rule: the set of due instants. A value, usable as a key.
+    """An expression on the wall clock of a zone under a fold rule: the set of due instants. A
+    value, usable as a key.
 
     One of the two kinds of `calendar.DueTimes`: here each period is due at its own minute.
     """
@@ -265,12 +295,15 @@ class Schedule(NamedTuple):
             # Nothing in this stretch: continue at the end of the one before.
             before = stretch.start - 1
             if here - before > _TWO_DAYS:
-                # An optimization for rare expressions: leap back over years of stretches, the mirror of `_beyond`.
+                # An optimization for rare expressions: leap back over years of stretches, the
+                # mirror of `_beyond`.
                 before = min(before, found * 60 + _DAY)
             here = before
         return None
 
-    def latest_in(self, after: datetime, until: datetime, handled: Collection[datetime] = ()) -> datetime | None:
+    def latest_in(
+        self, after: datetime, until: datetime, handled: Collection[datetime] = ()
+    ) -> datetime | None:
         due = self.previous_at_or_before(until)
         while due is not None and due > after and due in handled:
             due = self.previous_at_or_before(due - MICROSECOND)
@@ -282,11 +315,19 @@ class Schedule(NamedTuple):
     def due_at(self, period: datetime) -> datetime | None:
         return period
 
+    def refused(self, _: datetime) -> None:
+        """Each period is due at its own minute."""
+        return
+
     def settles_at(self, period: datetime) -> datetime:
         return period
 
     def passed(
-        self, after: datetime, until: datetime, handled: Collection[datetime] = (), started: datetime | None = None
+        self,
+        after: datetime,
+        until: datetime,
+        handled: Collection[datetime] = (),
+        started: datetime | None = None,
     ) -> Passed | None:
         last = self.latest_in(after, until if started is None else started - MICROSECOND, handled)
         first = self.next_after(after)
@@ -300,14 +341,15 @@ class Schedule(NamedTuple):
             number += instant not in handled
         return Passed(first, last, number)
 
-    def unschedulable(self, after: datetime, until: datetime) -> list[Choice]:  # noqa: ARG002
+    def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:  # noqa: ARG002
         return []
 
     def reach(self) -> tuple[timedelta, timedelta]:
         return _NO_TIME, _NO_TIME
 
     def lost_in(self, gap: Gap) -> tuple[int, int]:
-        """The wall minutes of this schedule inside a gap (or a fold): the first one (0 if none) and how many."""
+        """The wall minutes of this schedule inside a gap (or a fold): the first one (0 if none) and
+        how many."""
         first = count = 0
         minute = self.expression.next_on_wall(-(-gap.wall_start // 60))
         while minute is not None and minute * 60 < gap.wall_end:
@@ -317,14 +359,16 @@ class Schedule(NamedTuple):
         return first, count
 
 
-# The search for the next instant, in words. A zone is a row of stretches, and in each of them the wall clock runs evenly.
-# Walk them in order, from the one that contains `here`. Translate `here` to wall time and ask the calendar for the first
-# minute of the expression at or after it. Translate that minute back. If it lies in the stretch, it is the answer. If
-# not, nothing more is due in this stretch, and the walk continues at the start of the next one. Under "first", the wall
-# time that a stretch repeats is passed over.
+# The search for the next instant, in words. A zone is a row of stretches, and in each of them the
+# wall clock runs evenly. Walk them in order, from the one that contains `here`. Translate `here` to
+# wall time and ask the calendar for the first minute of the expression at or after it. Translate
+# that minute back. If it lies in the stretch, it is the answer. If not, nothing more is due in this
+# stretch, and the walk continues at the start of the next one. Under "first", the wall time that a
+# stretch repeats is passed over.
 #
-# `_walk` does exactly this and is correct alone. `_next_after` and `_beyond` add the shortcuts. A shortcut either knows
-# the answer that the walk would give, or a later place to start the walk that gives the same answer.
+# `_walk` does exactly this and is correct alone. `_next_after` and `_beyond` add the shortcuts. A
+# shortcut either knows the answer that the walk would give, or a later place to start the walk that
+# gives the same answer.
 
 
 def _walk(expression: CronExpression, zone: Zone, first_only: bool, here: int) -> datetime | None:
@@ -345,11 +389,14 @@ def _walk(expression: CronExpression, zone: Zone, first_only: bool, here: int) -
     return None
 
 
-def _next_after(expression: CronExpression, zone: Zone, first_only: bool, instant: datetime) -> datetime | None:
+def _next_after(
+    expression: CronExpression, zone: Zone, first_only: bool, instant: datetime
+) -> datetime | None:
     """The first due instant strictly later than `instant`."""
     if instant.tzinfo is not UTC:
         instant = in_utc(instant)
-    # An optimization for many questions about the same time: try the stretch of the last question first.
+    # An optimization for many questions about the same time: try the stretch of the last question
+    # first.
     stretch = zone.recent
     if not stretch.plain_from <= instant < stretch.end_at:
         here = second_of(instant) + 1
@@ -358,10 +405,13 @@ def _next_after(expression: CronExpression, zone: Zone, first_only: bool, instan
         stretch = zone.recent = zone.stretch_at(here)
         if instant < stretch.plain_from:
             return _walk(expression, zone, first_only, here)
-    # An optimization for the usual case, an answer in the same stretch: the first step of the walk, made cheap. Nothing
-    # repeats from here on, so the fold rule does not matter, and the datetime already knows its year, month and day.
+    # An optimization for the usual case, an answer in the same stretch: the first step of the walk,
+    # made cheap. Nothing repeats from here on, so the fold rule does not matter, and the datetime
+    # already knows its year, month and day.
     wall = instant + stretch.delta if stretch.offset else instant
-    found = expression.next_in(wall.year * 12 + wall.month, wall.day, wall.hour * 60 + wall.minute + 1)
+    found = expression.next_in(
+        wall.year * 12 + wall.month, wall.day, wall.hour * 60 + wall.minute + 1
+    )
     if found is None:
         return None
     second = found * 60 - stretch.offset
@@ -371,17 +421,25 @@ def _next_after(expression: CronExpression, zone: Zone, first_only: bool, instan
 
 
 def _beyond(
-    expression: CronExpression, zone: Zone, first_only: bool, instant: datetime, stretch: Stretch, found: int
+    expression: CronExpression,
+    zone: Zone,
+    first_only: bool,
+    instant: datetime,
+    stretch: Stretch,
+    found: int,
 ) -> datetime | None:
-    """The rest of `_next_after`: the first wall minute after `instant` is `found`, and `stretch` ends before it."""
+    """The rest of `_next_after`: the first wall minute after `instant` is `found`, and `stretch`
+    ends before it."""
     here = stretch.end
     if second_of(instant) + _TWO_DAYS <= here < LAST_SECOND:
-        # An optimization for rare expressions, like every 29 February: leap over years of stretches. Later stretches may
-        # turn the clock back, but by less than two days, so never to before `instant`. Between there and `found` the
-        # calendar has nothing. And no clock is a whole day ahead of UTC, so none shows `found` earlier than this:
+        # An optimization for rare expressions, like every 29 February: leap over years of
+        # stretches. Later stretches may turn the clock back, but by less than two days, so never to
+        # before `instant`. Between there and `found` the calendar has nothing. And no clock is a
+        # whole day ahead of UTC, so none shows `found` earlier than this:
         here = max(here, found * 60 - _DAY)
-        # An optimization for the end of the leap: the calendar would answer `found` again, so do not ask it. Nor is
-        # `found` repeated, because no clock has shown it yet. If the clock changes before `found`, the walk decides.
+        # An optimization for the end of the leap: the calendar would answer `found` again, so do
+        # not ask it. Nor is `found` repeated, because no clock has shown it yet. If the clock
+        # changes before `found`, the walk decides.
         stretch = zone.stretch_at(here)
         second = found * 60 - stretch.offset
         if here <= second < stretch.end:
@@ -400,7 +458,8 @@ def _length(year: int, month: int) -> int:
 
 
 _MONTHS: Final[dict[int, tuple[int, int, int, int]]] = {}
-"""By year * 12 + month: the month's number, the day (since 1970) before its first, the weekday of the first, its days."""
+"""By year * 12 + month: the month's number, the day (since 1970) before its first, the weekday of
+the first, its days."""
 
 
 def _month(month: int) -> tuple[int, int, int, int]:
@@ -411,7 +470,7 @@ def _month(month: int) -> tuple[int, int, int, int]:
     return facts
 
 
-# -- parsing -----------------------------------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------
 
 _shared: WeakValueDictionary[str, CronExpression] = WeakValueDictionary()
 _recent: deque[CronExpression] = deque(maxlen=4096)
@@ -419,10 +478,23 @@ _recent: deque[CronExpression] = deque(maxlen=4096)
 
 
 def parse(text: str) -> CronExpression:
-    """The expression of `text`, or `InvalidCronExpressionError` saying which field is wrong and why."""
+    """The expression of `text`, or `InvalidCronExpressionError` saying which field is wrong, why,
+    and what was meant, where that is certain."""
     known = _shared.get(text)
     if known is not None:
         return known
+    try:
+        return strictly(text)
+    except InvalidCronExpressionError as error:
+        from cronpoll.core.dialect import meant  # it is for mistakes only, and needs this module
+
+        if (timing := meant(text)) is not None:
+            error.suggest(timing.cron, timing.only)
+        raise
+
+
+def strictly(text: str) -> CronExpression:
+    """The same without a thought about what was meant."""
     fields = text.replace("\t", " ").split(" ")
     if len(fields) != 5 or "" in fields:
         fields = [field for field in fields if field]
@@ -437,18 +509,31 @@ def parse(text: str) -> CronExpression:
     except FieldParseError as cause:
         raise InvalidCronExpressionError(text, cause.details["fieldName"], cause.reason) from cause
     if fields[2] != "*" and fields[4] == "*" and not _day_can_come(day, month):
-        reason = f"names a day that never comes: none of its days ({fields[2]}) exists in month {fields[3]}"
+        reason = (
+            f"names a day that never comes: none of its days ({fields[2]}) exists in month "
+            f"{fields[3]}"
+        )
         raise InvalidCronExpressionError(text, "day", abbreviate(reason))
     parsed = CronExpression(
-        text, _minutes(minute, hour), _days(day if fields[2] != "*" else 0, weekday if fields[4] != "*" else 0), month
+        text,
+        _minutes(minute, hour),
+        _days(day if fields[2] != "*" else 0, weekday if fields[4] != "*" else 0),
+        month,
     )
     if short:
         _recent.append(parsed)
-    return _shared.setdefault(text, parsed)
+    _shared[text] = parsed
+    return parsed
 
 
 def _day_can_come(days: int, months: int) -> bool:
-    longest = _LEAP_FEBRUARY if months == 1 << 2 else _MONTH[4] if not months & 0b1010110101010 else _ALL_DAYS
+    longest = (
+        _LEAP_FEBRUARY
+        if months == 1 << 2
+        else _MONTH[4]
+        if not months & 0b1010110101010
+        else _ALL_DAYS
+    )
     return bool(days & longest)
 
 
@@ -490,7 +575,10 @@ def _field(index: int, text: str) -> int:
         end = _number(end_text, index, text, element) if dash else start
         if start > end:
             raise FieldParseError(
-                name, text, f'has the range "{abbreviate(element, 40)}", which starts after its end; split it in two'
+                name,
+                text,
+                f'has the range "{abbreviate(element, 40)}", which starts after its end; '
+                "split it in two",
             )
         mask |= ((1 << (end - start + 1)) - 1) << start
     return mask
@@ -511,7 +599,8 @@ def _number(digits: str, index: int, text: str, element: str) -> int:
     name, low, high = _FIELDS[index]
     if not (digits.isascii() and digits.isdigit()):
         raise FieldParseError(name, text, _not_a_number(digits, element, low, high))
-    # The digits are compared as text first: int() of thousands of digits is slow and, past a limit, an error of its own.
+    # The digits are compared as text first: int() of thousands of digits is slow and, past a limit,
+    # an error of its own.
     significant = digits.lstrip("0") or "0"
     if len(significant) <= 2:
         value = int(significant)
@@ -519,7 +608,9 @@ def _number(digits: str, index: int, text: str, element: str) -> int:
             return value
     if name == "weekday" and significant == "7":
         raise FieldParseError(name, text, "has the value 7; Sunday is 0")
-    raise FieldParseError(name, text, f'has the value "{abbreviate(digits, 40)}", outside {low}-{high}')
+    raise FieldParseError(
+        name, text, f'has the value "{abbreviate(digits, 40)}", outside {low}-{high}'
+    )
 
 
 def _not_a_number(digits: str, element: str, low: int, high: int) -> str:
@@ -543,4 +634,7 @@ def _not_a_number(digits: str, element: str, low: int, high: int) -> str:
 def _wrong_count(text: str, count: int) -> str:
     if text.lstrip(" \t").startswith("@"):
         return "is a macro, which POSIX cron does not have; write the five fields"
-    return f"must have exactly 5 fields (minute hour day month weekday) separated by blanks, found {count}"
+    return (
+        "must have exactly 5 fields (minute hour day month weekday) separated by blanks, found "
+        f"{count}"
+    )

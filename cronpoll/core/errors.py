@@ -1,8 +1,9 @@
 """The error taxonomy: every error a caller can receive, its exact text and its `details`.
 
-One class per kind, one base class for all. `details` uses camelCase keys (the same on every surface that prints them);
-an error that wraps another carries it both as `__cause__` and as `details["cause"]`. Texts from outside are abbreviated
-so that a megabyte of garbage in a registration does not become a megabyte of log.
+One class per kind, one base class for all. `details` uses camelCase keys (the same on every surface
+that prints them); an error that wraps another carries it both as `__cause__` and as
+`details["cause"]`. Texts from outside are abbreviated so that a megabyte of garbage in a
+registration does not become a megabyte of log.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from datetime import datetime
 from typing import Any
 
 TEXT_LIMIT = 200
-"""Longest stretch of foreign text quoted in a message: enough to recognise it, short enough for one screen line or two."""
+"""Longest stretch of foreign text quoted in a message: enough to recognise it, short enough for one
+screen line or two."""
 
 
 def abbreviate(text: str, limit: int = TEXT_LIMIT) -> str:
@@ -33,11 +35,12 @@ class CronpollError(Exception):
         self.details: dict[str, Any] = details
 
 
-# -- registrations -----------------------------------------------------------------------------------------------------
+# -- registrations ---------------------------------------------------------------------------------
 
 
 class RegistrationError(CronpollError):
-    """A registration list that cannot be accepted; `details["others"]` holds the errors of later registrations."""
+    """A registration list that cannot be accepted; `details["others"]` holds the errors of later
+    registrations."""
 
 
 class RegistrationsNotArrayError(RegistrationError):
@@ -57,12 +60,16 @@ class RegistrationShapeError(RegistrationError):
 class InvalidRegistrationError(RegistrationError):
     def __init__(self, field: str, value: Any, reason: str, task_name: str | None = None) -> None:
         where = "" if task_name is None else f' of task "{abbreviate(task_name)}"'
-        super().__init__(f"Invalid {field}{where}: {reason}", field=field, value=value, reason=reason)
+        super().__init__(
+            f"Invalid {field}{where}: {reason}", field=field, value=value, reason=reason
+        )
 
 
 class ScheduleDuplicateTaskError(RegistrationError):
     def __init__(self, task_name: str) -> None:
-        super().__init__(f'Task with name "{abbreviate(task_name)}" is already scheduled', taskName=task_name)
+        super().__init__(
+            f'Task with name "{abbreviate(task_name)}" is already scheduled', taskName=task_name
+        )
 
 
 class CronExpressionInvalidError(RegistrationError):
@@ -76,11 +83,12 @@ class NegativeRetryDelayError(RegistrationError):
         super().__init__("Retry delay must be non-negative", retryDelayMs=retry_delay_ms)
 
 
-# -- cron language -----------------------------------------------------------------------------------------------------
+# -- cron language ---------------------------------------------------------------------------------
 
 
 class FieldParseError(CronpollError):
-    """One field of an expression does not follow the grammar; the cause of an `InvalidCronExpressionError`."""
+    """One field of an expression does not follow the grammar; the cause of an
+    `InvalidCronExpressionError`."""
 
     def __init__(self, field_name: str, field_value: str, reason: str) -> None:
         super().__init__(
@@ -100,6 +108,22 @@ class InvalidCronExpressionError(CronpollError):
             reason=reason,
         )
 
+    def suggest(self, cron: str, only: object | None) -> None:
+        """What was meant: an expression, and what has to be added to it if it alone cannot say it.
+        The text of the error is fixed; this stands beside it."""
+        self.details["meant"] = cron
+        if only is not None:
+            self.details["only"] = str(only)
+        self.add_note(self.advice)
+
+    @property
+    def advice(self) -> str:
+        """What to write instead; empty if that is not certain."""
+        if "meant" not in self.details:
+            return ""
+        also = f", with only = {self.details['only']}" if "only" in self.details else ""
+        return f'write "{self.details["meant"]}"{also}'
+
 
 class CronCalculationError(CronpollError):
     def __init__(self, expression: str, current_time: datetime, cause: Exception) -> None:
@@ -112,13 +136,14 @@ class CronCalculationError(CronpollError):
         self.__cause__ = cause
 
 
-# -- lifecycle ---------------------------------------------------------------------------------------------------------
+# -- lifecycle -------------------------------------------------------------------------------------
 
 
 class SchedulerAlreadyActiveError(CronpollError):
     def __init__(self, current_state: str) -> None:
         super().__init__(
-            f"Cannot initialize scheduler: scheduler is already {current_state}", currentState=current_state
+            f"Cannot initialize scheduler: scheduler is already {current_state}",
+            currentState=current_state,
         )
 
 
@@ -140,47 +165,70 @@ class StopSchedulerError(CronpollError):
 
 
 class SchedulerFailedError(CronpollError):
-    """The scheduler's own loop has failed. It starts nothing more; `stop` releases what it holds."""
+    """The scheduler's own loop has failed. It starts nothing more; `stop` releases what it
+    holds."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(
-            f"The scheduler has failed and starts nothing more; stop it, then initialize it again: {cause!r}",
+            "The scheduler has failed and starts nothing more; stop it, then initialize it "
+            f"again: {cause!r}",
             cause=cause,
         )
         self.__cause__ = cause
 
 
 class ManualStartRefusedError(CronpollError):
-    """A start asked for by hand that cannot be given: the task is unknown, already running, or nothing may start now."""
+    """A start asked for by hand that cannot be given: the task is unknown, already running, or
+    nothing may start now."""
 
     def __init__(self, task_name: str, reason: str) -> None:
         super().__init__(
-            f"Cannot start task '{abbreviate(task_name)}' now: {reason}", taskName=task_name, reason=reason
+            f"Cannot start task '{abbreviate(task_name)}' now: {reason}",
+            taskName=task_name,
+            reason=reason,
         )
 
 
 class SuspensionRefusedError(CronpollError):
-    """A suspension, or the end of one, that cannot be had: the task is unknown, or nothing can be written now."""
+    """A suspension, or the end of one, that cannot be had: the task is unknown, or nothing can be
+    written now."""
 
     def __init__(self, task_name: str, verb: str, reason: str) -> None:
         super().__init__(
-            f"Cannot {verb} task '{abbreviate(task_name)}' now: {reason}", taskName=task_name, reason=reason
+            f"Cannot {verb} task '{abbreviate(task_name)}' now: {reason}",
+            taskName=task_name,
+            reason=reason,
         )
 
 
-# -- persisted state ---------------------------------------------------------------------------------------------------
+class StopRunRefusedError(CronpollError):
+    """A run that cannot be ended by hand: there is none, or it runs in a thread."""
+
+    def __init__(self, task_name: str, reason: str) -> None:
+        super().__init__(
+            f"Cannot end a run of task '{abbreviate(task_name)}': {reason}",
+            taskName=task_name,
+            reason=reason,
+        )
+
+
+# -- persisted state -------------------------------------------------------------------------------
 
 
 class TaskTryDeserializeError(CronpollError):
     """A persisted record whose bytes are intact but whose content cannot be a task's state."""
 
-    def __init__(self, message: str, *, field: str, value: Any, expected_type: str, **details: Any) -> None:
+    def __init__(
+        self, message: str, *, field: str, value: Any, expected_type: str, **details: Any
+    ) -> None:
         super().__init__(message, field=field, value=value, expectedType=expected_type, **details)
 
 
 class TaskMissingFieldError(TaskTryDeserializeError):
     def __init__(self, field: str) -> None:
-        super().__init__(f"Missing required field: {field}", field=field, value=None, expected_type="present")
+        super().__init__(
+            f"Missing required field: {field}", field=field, value=None, expected_type="present"
+        )
 
 
 class TaskInvalidTypeError(TaskTryDeserializeError):
@@ -208,7 +256,10 @@ class TaskInvalidValueError(TaskTryDeserializeError):
 class TaskInvalidStructureError(TaskTryDeserializeError):
     def __init__(self, value: Any, reason: str) -> None:
         super().__init__(
-            f"Invalid record structure: {reason}", field="record", value=value, expected_type="event object"
+            f"Invalid record structure: {reason}",
+            field="record",
+            value=value,
+            expected_type="event object",
         )
 
 
@@ -223,21 +274,23 @@ class TaskListMismatchError(CronpollError):
         )
 
 
-# -- state directory ---------------------------------------------------------------------------------------------------
+# -- state directory -------------------------------------------------------------------------------
 
 
 class StateDirectoryLockedError(CronpollError):
     def __init__(self, directory: str, holder_pid: int | None) -> None:
         holder = "another process" if holder_pid is None else f"process {holder_pid}"
         super().__init__(
-            f"State directory {directory} is in use by {holder}; stop it, or give this scheduler a directory of its own",
+            f"State directory {directory} is in use by {holder}; stop it, or give this "
+            "scheduler a directory of its own",
             directory=directory,
             holderPid=holder_pid,
         )
 
 
 class JournalDamagedError(CronpollError):
-    """Bytes inside the journal are wrong and intact records follow them: nothing may be guessed, nothing was changed."""
+    """Bytes inside the journal are wrong and intact records follow them: nothing may be guessed,
+    nothing was changed."""
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
         super().__init__(
@@ -252,7 +305,8 @@ class JournalDamagedError(CronpollError):
 class JournalVersionError(CronpollError):
     def __init__(self, file: str, found: str, supported: int) -> None:
         super().__init__(
-            f"Journal {file} has format version {found}; this cronpoll reads up to version {supported}. "
+            f"Journal {file} has format version {found}; this cronpoll reads up to version "
+            f"{supported}. "
             f"It was written by a newer cronpoll: upgrade this one, or use another state directory",
             file=file,
             found=found,
@@ -261,19 +315,55 @@ class JournalVersionError(CronpollError):
 
 
 class StoreWriteError(CronpollError):
-    """The state could not be made durable (disk full, I/O error, failed fsync). Nothing that depends on it was started."""
+    """The state could not be made durable (disk full, I/O error, failed fsync). Nothing that
+    depends on it was started."""
 
     def __init__(self, operation: str, path: str, cause: BaseException) -> None:
-        super().__init__(f"Cannot {operation} {path}: {cause}", operation=operation, path=path, cause=cause)
+        super().__init__(
+            f"Cannot {operation} {path}: {cause}", operation=operation, path=path, cause=cause
+        )
         self.__cause__ = cause
 
 
+class SupersededError(StoreWriteError):
+    """Somebody else has written to the store first. Nothing of ours was written: the caller reads
+    on and decides anew."""
+
+    def __init__(self, place: str, after: Any, found: Any) -> None:
+        CronpollError.__init__(
+            self,
+            f"Cannot append to {place}: somebody else wrote first (the record ends at "
+            f"{_joined(found)}, not at {_joined(after)})",
+            place=place,
+            after=list(after),
+            found=list(found),
+        )
+
+
+class StateDirectoryLostError(CronpollError):
+    """The state directory, its lock or its journal is no longer the one that was opened. Nothing
+    more is written to it."""
+
+    def __init__(self, directory: str, reason: str) -> None:
+        super().__init__(
+            f"State directory {directory} is lost: {reason}. Nothing more was written to it; "
+            "find out who changed it, then start the daemon again",
+            directory=directory,
+            reason=reason,
+        )
+
+
 class StateDirectoryError(CronpollError):
-    """The state directory cannot be used at all (missing permission, not a directory, foreign content)."""
+    """The state directory cannot be used at all (missing permission, not a directory, foreign
+    content)."""
 
     def __init__(self, directory: str, cause: OSError) -> None:
         reason = f"{cause}. It has to be a directory of its own in which this user may write"
-        super().__init__(f"State directory {directory} cannot be used: {reason}", directory=directory, reason=reason)
+        super().__init__(
+            f"State directory {directory} cannot be used: {reason}",
+            directory=directory,
+            reason=reason,
+        )
 
 
 def with_others(errors: Iterable[RegistrationError]) -> RegistrationError:
@@ -285,6 +375,10 @@ def with_others(errors: Iterable[RegistrationError]) -> RegistrationError:
         more = f"; and {len(rest) - 3} more" if len(rest) > 3 else ""
         first.add_note(f"{len(rest)} more in the same list (details['others']): {shown}{more}")
     return first
+
+
+def _joined(position: Iterable[int]) -> str:
+    return ":".join(map(str, position))
 
 
 def _safe_repr(value: Any) -> str:

@@ -1,25 +1,34 @@
-"""Kron: from a nominal minute to the second in its window at which a task starts. Pure, and the same everywhere.
+"""Kron: from a nominal minute to the second in its window at which a task starts. Pure, and the
+same everywhere.
 
     period      one nominal due minute N; its id is N as RFC 3339 in UTC
-    window      [N, N+D], [N-D/2, N+D/2] or [N-D, N], ends floored to whole seconds, inclusive; W seconds long
-    seed        SHA-256 of identity, period key and salt; its first eight bytes start a SplitMix64 generator
+    window      [N, N+D], [N-D/2, N+D/2] or [N-D, N], ends floored to whole seconds, inclusive; W
+                seconds long
+    seed        SHA-256 of identity, period key and salt; its first eight bytes start a SplitMix64
+                generator
     draw        u = 53 bits of the generator / 2^53; the distribution maps it to x in [0, 1)
     candidate   window start + min(W, floor(x * (W + 1)))
-    chosen      the first of at most 64 candidates that the constraints allow; if none is, the period is unschedulable
+    chosen      the first of at most 64 candidates that the constraints allow; if none is, the
+                period is unschedulable
 
-Nothing here may differ between two machines, two versions of Python or two C libraries, because a thousand hosts have to
-agree without talking. So there are no floats: u is an integer, `uniform` and whole shapes are integer arithmetic, and what
-needs a logarithm uses `decimal`, whose ln, exp and sqrt are correctly rounded by specification, at a fixed precision.
+Nothing here may differ between two machines, two versions of Python or two C libraries, because a
+thousand hosts have to agree without talking. So no float chooses: u is an integer, `uniform` and
+whole shapes are integer arithmetic, and what needs a logarithm uses `decimal`, whose ln, exp and
+sqrt are correctly rounded by specification, at a fixed precision. Of candidates that are refused
+nobody needs the exact second. Where an estimate in floats is refused with everything around it, the
+candidate is: that saves the decimals of most draws.
 """
 
-from __future__ import annotations
+# Annotations are values here, not text: msgspec builds its decoders from them, and would compile
+# each one at every start.
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta, tzinfo
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from cronpoll.core.allowed import possible, refuser
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.zones import EPOCH
 
@@ -32,6 +41,8 @@ RATE_LIMIT: Final = 1_000.0
 """Beyond these a distribution is a point at the edge of its window, and not what was meant."""
 _NUMBER_LENGTH: Final = 400
 """The smallest number that can be written in a file has fewer characters."""
+_ESTIMATE_SECONDS: Final = 2
+"""An estimate is off by less than a thousandth of a second; so much on either side is looked at."""
 _MASK: Final = (1 << 64) - 1
 _STEP: Final = 0x9E3779B97F4A7C15
 
@@ -54,11 +65,14 @@ class Window(msgspec.Struct, frozen=True, rename="camel"):
             return nominal, nominal + self.duration_ms // 1_000
         if self.mode == "before":
             return nominal - -(-self.duration_ms // 1_000), nominal
-        return (2_000 * nominal - self.duration_ms) // 2_000, (2_000 * nominal + self.duration_ms) // 2_000
+        return (2_000 * nominal - self.duration_ms) // 2_000, (
+            2_000 * nominal + self.duration_ms
+        ) // 2_000
 
 
 class Distribution(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How the starts fall in the window. Numbers are written as text, exactly as they were given."""
+    """How the starts fall in the window. Numbers are written as text, exactly as they were
+    given."""
 
     name: Shape = "uniform"
     shape: str = "2"
@@ -75,7 +89,9 @@ class Distribution(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
             except ValueError:
                 fits = False
             if not fits:
-                return f"expected a number above 0 and up to {most:g}, not {abbreviate(number, 40)!r}"
+                return (
+                    f"expected a number above 0 and up to {most:g}, not {abbreviate(number, 40)!r}"
+                )
         return None
 
 
@@ -85,14 +101,16 @@ class Seed(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Constraints(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Clauses on the wall clock of the zone. Within a clause any value suffices; an empty one is no clause."""
+    """Clauses on the wall clock of the zone. Within a clause any value suffices; an empty one is no
+    clause."""
 
     hours: tuple[_OfClock, ...] = ()
     dow: tuple[_OfClock, ...] = ()
     dom: tuple[_OfClock, ...] = ()
     months: tuple[_OfClock, ...] = ()
     between: tuple[tuple[_OfClock, _OfClock], ...] = ()
-    """Minutes of the day, both ends included; the first may be later than the second, over midnight."""
+    """Minutes of the day, both ends included; the first may be later than the second, over
+    midnight."""
     dates: tuple[tuple[date, date], ...] = ()
 
     def verdicts(self, wall: datetime) -> Iterator[tuple[str, bool]]:
@@ -135,8 +153,16 @@ class Draw(NamedTuple):
     refused: str | None
 
 
+class Closed(NamedTuple):
+    """A period whose window has closed without an allowed time."""
+
+    period: datetime
+    window_end: datetime
+
+
 class Choice(NamedTuple):
-    """What is known about one period. `chosen_at` is None if it is unschedulable; then `reason` says why."""
+    """What is known about one period. `chosen_at` is None if it is unschedulable; then `reason`
+    says why."""
 
     period_id: str
     period: datetime
@@ -150,7 +176,8 @@ class Choice(NamedTuple):
 
     @property
     def settles_at(self) -> datetime:
-        """When the period can be handled: at its chosen time, or at the end of its window if it has none."""
+        """When the period can be handled: at its chosen time, or at the end of its window if it has
+        none."""
         return self.chosen_at or self.window_end
 
 
@@ -169,7 +196,9 @@ def choose(identity: str, spread: Spread, zone: tzinfo, nominal: datetime) -> Ch
             return Choice(period_id, nominal, nominal, nominal, key, digest, nominal, None, 0)
         bits = _mixed((int(digest[:16], 16) + _STEP) & _MASK)
         chosen = _instant(start + offset(bits, spread, end - start, second - start))
-        return Choice(period_id, nominal, _instant(start), _instant(end), key, digest, chosen, None, 1)
+        return Choice(
+            period_id, nominal, _instant(start), _instant(end), key, digest, chosen, None, 1
+        )
     return _constrained(spread, zone, nominal, second, start, end, period_id, key, digest)
 
 
@@ -187,7 +216,13 @@ def _constrained(
     chosen: datetime | None = None
     reason: str | None = None
     number = 0
-    for draw in draws(digest, spread, zone, second, start, end):
+    if start != end and not possible(spread, zone, start, end):
+        refused = refusal(_instant(start), spread, zone)
+        reason = f"no time of its window is allowed: {refused}"
+        return Choice(
+            period_id, nominal, _instant(start), _instant(end), key, digest, None, reason, 0
+        )
+    for draw in draws(digest, spread, zone, second, start, end, skip_refused=True):
         number = draw.number
         if draw.refused is None:
             chosen = draw.candidate
@@ -200,12 +235,30 @@ def _constrained(
     else:
         reason = f"none of {number} candidates is allowed; the last was refused: {reason}"
     return Choice(
-        period_id, nominal, _instant(start), _instant(end), key, digest, chosen, reason, number if start != end else 0
+        period_id,
+        nominal,
+        _instant(start),
+        _instant(end),
+        key,
+        digest,
+        chosen,
+        reason,
+        number if start != end else 0,
     )
 
 
-def draws(digest: str, spread: Spread, zone: tzinfo, nominal: int, start: int, end: int) -> Iterator[Draw]:
-    """The candidates of a period in order, each with why it is refused, or None; the first that is not ends it."""
+def draws(
+    digest: str,
+    spread: Spread,
+    zone: tzinfo,
+    nominal: int,
+    start: int,
+    end: int,
+    *,
+    skip_refused: bool = False,
+) -> Iterator[Draw]:
+    """The candidates of a period in order, each with why it is refused, or None; the first that is
+    not ends it. `skip_refused`: of those that are refused only the last of all is needed."""
     length = end - start
     if length == 0:
         candidate = _instant(nominal)
@@ -213,14 +266,45 @@ def draws(digest: str, spread: Spread, zone: tzinfo, nominal: int, start: int, e
         return
     state = int(digest[:16], 16)
     constrained = spread.only is not None or spread.avoid is not None
+    hopeless = None
+    if constrained and skip_refused:
+        hopeless = _hopeless(spread, zone, nominal - start, start, end)
     for number in range(1, DRAWS + 1):
         state = (state + _STEP) & _MASK
         bits = _mixed(state)
+        if hopeless is not None and number < DRAWS and hopeless(bits):
+            continue
         candidate = _instant(start + offset(bits, spread, length, nominal - start))
         refused = refusal(candidate, spread, zone) if constrained else None
         yield Draw(number, bits, candidate, refused)
         if refused is None:
             return
+
+
+def _hopeless(
+    spread: Spread, zone: tzinfo, nominal: int, start: int, end: int
+) -> Callable[[int], bool]:
+    """For a window, a function that says of 53 bits that their candidate is certainly refused."""
+    refused, length = refuser(spread, zone, start, end), end - start
+    if spread.distribution.name == "uniform":
+
+        def exactly(bits: int) -> bool:
+            second = start + min(length, bits * (length + 1) >> 53)
+            return refused(second, second)
+
+        return exactly
+
+    from cronpoll.core.distributions import estimate
+
+    def about(bits: int) -> bool:
+        share = estimate(bits, spread.distribution, spread.window, length, nominal)
+        if share is None:
+            return False
+        second = start + int(min(max(share, 0.0), 1.0) * (length + 1))
+        first = max(second - _ESTIMATE_SECONDS, start)
+        return refused(min(first, end), min(second + _ESTIMATE_SECONDS, end))
+
+    return about
 
 
 def _mixed(state: int) -> int:
@@ -244,20 +328,23 @@ def refusal(candidate: datetime, spread: Spread, zone: tzinfo) -> str | None:
     return None
 
 
-# -- distributions -----------------------------------------------------------------------------------------------------
+# -- distributions ---------------------------------------------------------------------------------
 
 
 def offset(bits: int, spread: Spread, length: int, nominal: int) -> int:
-    """Seconds into a window of `length` seconds for 53 random bits. `nominal`: where in the window the nominal time is."""
+    """Seconds into a window of `length` seconds for 53 random bits. `nominal`: where in the window
+    the nominal time is."""
     if spread.distribution.name == "uniform":
         return min(length, bits * (length + 1) >> 53)
-    from cronpoll.core.distributions import share_of  # needs decimal, which a command that only reads must not load
+    from cronpoll.core.distributions import (
+        share_of,
+    )  # needs decimal, which a command that only reads must not load
 
     share = share_of(bits, spread.distribution, spread.window, length, nominal)
     return max(0, min(length, int(share * (length + 1) // 1)))
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 def _period_id(nominal: datetime) -> str:

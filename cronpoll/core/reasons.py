@@ -1,6 +1,7 @@
 """Why a due instant got no start of its own, or a late one: the words, in one place.
 
-Events carry some of them; `history`, `why` and `simulate` add the others. Nobody else phrases a reason.
+Events carry some of them; `history`, `why` and `simulate` add the others. Nobody else phrases a
+reason.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from cronpoll.core import events as e
+from cronpoll.core.changes import changes_in_words
 from cronpoll.core.cron import Passed
-from cronpoll.core.model import MILLISECOND, TaskConfig, TaskState
+from cronpoll.core.model import MILLISECOND, NOTHING_SAID, Operator, TaskConfig, TaskState
 from cronpoll.core.text import utc_text
 
 When = Callable[[datetime], str]
 """How instants are written: in UTC, or by the clock of whoever reads it."""
 
-# -- what events carry -------------------------------------------------------------------------------------------------
+# -- what events carry -----------------------------------------------------------------------------
 
 STILL_RUNNING: Final = "the task was still running"
 NOT_RUNNING: Final = "the scheduler was not running"
 LATE: Final = "the scheduler was late: suspended, held up, or waiting for a slot"
+HELD: Final = "something of an earlier run was still alive"
+HELD_BACK: Final = "the task was held back, because processes had died with it"
 OVERTAKEN: Final = "overtaken by a later period"
 TOO_LATE: Final = "its deadline has passed"
 STOPPED: Final = "the scheduler was stopped before it ended"
@@ -29,6 +33,7 @@ DIED: Final = "the process died"
 DIED_UNREGISTERED: Final = f"{DIED}; the task was unregistered"
 OWED_OVERTAKEN: Final = "it had stayed owed from before, and something later came first"
 RESET: Final = 'its schedule was edited, and on_change is "reset"'
+CANCELLED: Final = "it was cancelled by hand"
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
 
 
@@ -38,7 +43,8 @@ def then(first: str, later: str) -> str:
 
 
 def overtaken(cause: str) -> str:
-    """Of a period that a later one has overtaken, because of something that kept it from being started before."""
+    """Of a period that a later one has overtaken, because of something that kept it from being
+    started before."""
     return f"{OVERTAKEN}: {cause}"
 
 
@@ -48,14 +54,16 @@ def not_made_up_for(cause: str, config: TaskConfig, *, too_late: bool) -> str:
     return f"{cause}, and {rule}"
 
 
-# -- what happened, besides runs: the notes of a history -------------------------------------------------------------------
+# -- what happened, besides runs: the notes of a history -------------------------------------------
 
 
 def passed(event: e.TaskMissed | e.TaskSkipped) -> tuple[Literal["missed", "skipped"], Passed]:
     """What a record passes over, whichever of the two it is."""
     if isinstance(event, e.TaskMissed):
         return "missed", Passed(event.first_missed, event.last_missed, event.count)
-    return "skipped", Passed(event.first_due_at or event.due_at, event.due_at, event.count, event.period)
+    return "skipped", Passed(
+        event.first_due_at or event.due_at, event.due_at, event.count, event.period
+    )
 
 
 def passed_over(event: e.TaskMissed | e.TaskSkipped, when: When = utc_text) -> str:
@@ -91,18 +99,38 @@ def _passed(event: e.TaskMissed | e.TaskSkipped) -> str:
     return f"{kind} {passed_over(event)}{stands}{still}"
 
 
+def _ordered(by: Operator | None) -> str:
+    return "" if by is None else f" ({by})"
+
+
+def _suspended(event: e.TaskSuspended) -> str:
+    text = f"suspended by {event.by}{_ordered(event.ordered_by)}"
+    if event.until is not None:
+        text += f" until {utc_text(event.until)}"
+    return f"{text}: {event.reason}" if event.reason else text
+
+
+def _stop_ordered(event: e.TaskRunStopOrdered) -> str:
+    who = "somebody" if event.ordered_by is None else str(event.ordered_by)
+    runs = "run" if len(event.run_ids) == 1 else "runs"
+    return f"{who} ended the {runs} {', '.join(event.run_ids)} by hand"
+
+
 def _resumed(event: e.TaskResumed) -> str:
     if event.lifted is False:
         other = "file" if event.by == "command" else "command"
-        return f"resumed by {event.by}, but still suspended by {other}"
-    text = f"resumed by {event.by}"
+        how = "the suspension by command is over" if event.expired else f"resumed by {event.by}"
+        return f"{how}{_ordered(event.ordered_by)}, but still suspended by {other}"
+    how = "its time was over" if event.expired else f"by {event.by}{_ordered(event.ordered_by)}"
+    text = f"resumed: {how}" if event.expired else f"resumed {how}"
     if event.first_passed is not None and event.last_passed is not None:
         text += f"; {_many(event.count, event.first_passed, event.last_passed)} passed meanwhile"
     return text if event.open_at is None else f"{text}; {utc_text(event.open_at)} is still owed"
 
 
 def _overridden(event: e.TaskOverridden) -> str:
-    text = f"changed: {event.change_type.replace(',', ', ')}"
+    words = changes_in_words(event.old_state, event.new_state)
+    text = f"changed: {', '.join(words) or event.change_type}"
     if event.owed_at is not None and not event.reset:
         text += f"; {utc_text(event.owed_at)} is still owed"
     return f"{text}; {_CLEARED}" if event.reset else text
@@ -114,30 +142,54 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
     e.TaskMissed: _passed,
     e.TaskSkipped: _passed,
     e.TaskRetryPreempted: lambda event: f"the pending retry is gone: {event.reason}",
-    e.TaskSuspended: lambda event: f"suspended by {event.by}",
+    e.TaskSuspended: _suspended,
+    e.TaskRunStopOrdered: _stop_ordered,
+    e.TaskStartOrdered: lambda event: (
+        f"a start was ordered for {utc_text(event.due_at)}{_ordered(event.ordered_by)}"
+    ),
+    e.TaskStartOrderDropped: lambda event: (
+        f"the start ordered for {utc_text(event.due_at)} is not made: {event.reason}"
+        f"{_ordered(event.ordered_by)}"
+    ),
     e.TaskResumed: _resumed,
-    e.TaskQuarantined: lambda event: f"held back until {utc_text(event.until)}: {event.deaths} processes died with it",
+    e.TaskQuarantined: lambda event: (
+        f"held back until {utc_text(event.until)}: {event.deaths} processes died with it"
+    ),
     e.TaskBaseReset: lambda event: (
         f"the clock had been wrong (settled until {utc_text(event.settled_until)}); service resumes"
     ),
+    e.TaskServedBefore: lambda event: (
+        f"the clock shows {utc_text(event.due_at)} again: what was started then is not started "
+        "a second time"
+    ),
     e.TaskAdded: lambda event: f"registered: {event.cron_expression} in {event.zone}",
     e.TaskOverridden: _overridden,
-    e.TaskOrphaned: lambda event: "left out of the registrations" if event.reason == "unregistered" else None,
+    e.TaskOrphaned: lambda event: (
+        "left out of the registrations" if event.reason == "unregistered" else None
+    ),
     e.TaskUnschedulable: lambda event: (
-        f"unschedulable: {_many(event.count, event.first_period, event.last_period)}: {event.reason}"
+        f"unschedulable: {_many(event.count, event.first_period, event.last_period)}: "
+        f"{event.reason}"
     ),
     e.TaskAttemptDropped: lambda event: f"the {event.trigger} attempt was not made: {event.reason}",
-    e.TaskSurvivorsGone: lambda event: f"{event.count} processes of an earlier run were ended or have ended",
+    e.TaskSurvivorsGone: lambda event: (
+        f"{event.count} processes of an earlier run were ended or have ended"
+    ),
     e.TaskRecordSetAside: lambda event: f"a record of it was set aside: {event.error}",
 }
 
 
-# -- why a start was late --------------------------------------------------------------------------------------------------
+# -- why a start was late --------------------------------------------------------------------------
 
 LATE_SECONDS: Final = 2
-"""A start is late from here on, and a reason is given; less is the time that a decision and a write take."""
+"""A start is late from here on, and a reason is given; less is the time that a decision and a write
+take."""
 NO_SLOT: Final = "no slot was free"
 HELD_UP: Final = "the machine slept or the process was held up"
+
+
+def lock_held(holder: str | None) -> str:
+    return f"its lock was held by {holder}"
 
 
 def ran_until(ended_at: datetime) -> str:
@@ -145,16 +197,26 @@ def ran_until(ended_at: datetime) -> str:
 
 
 def hindrance(event: e.Event, owed_from: datetime, started_at: datetime) -> str | None:
-    """What an event of the record says about a start that was owed from one instant on and made at another."""
+    """What an event of the record says about a start that was owed from one instant on and made at
+    another."""
     if isinstance(event, e.TaskQuarantined) and event.at <= started_at and owed_from < event.until:
-        return f"it was held back until {utc_text(event.until)}, because {event.deaths} processes died with it"
+        return (
+            f"it was held back until {utc_text(event.until)}, because {event.deaths} processes "
+            "died with it"
+        )
     if not owed_from < event.at:
         return None
     match event:
         case e.StoreRecovered():
             began = event.at - event.degraded_ms * MILLISECOND
-            lasted = f"state could not be written: the disk failed for {_seconds(event.degraded_ms)}"
+            lasted = (
+                f"state could not be written: the disk failed for {_seconds(event.degraded_ms)}"
+            )
             return lasted if began <= started_at else None
+        case e.StoreSlow():
+            began = event.at - event.duration_ms * MILLISECOND
+            slow = f"the disk was slow: a write took {_seconds(event.duration_ms)}"
+            return slow if began <= started_at else None
         case e.SuspensionDetected():
             began = event.at - event.suspended_ms * MILLISECOND
             return f"{HELD_UP} for {_seconds(event.suspended_ms)}" if began <= started_at else None
@@ -176,7 +238,7 @@ def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1_000:.0f} s"
 
 
-# -- what became of a due instant ------------------------------------------------------------------------------------------
+# -- what became of a due instant ------------------------------------------------------------------
 
 SUSPENDED: Final = "the task was suspended"
 _NOT_MADE_UP: Final = "nothing is made up for"
@@ -185,15 +247,29 @@ LOST: Final = "before retention: the record of that time is not kept any more"
 RECORD_BEGINS_LATER: Final = "before retention: the record begins later"
 OUTCOME_NOT_KEPT: Final = "its outcome is not in the record: it lies in a part that is missing"
 STILL_TO_COME: Final = "it is still to come"
-LEFT_OUT: Final = "the task was left out of the registrations before it could be served, which ended what it was owed"
-SET_ASIDE: Final = "a record of the task could not be read and was set aside: the task began anew, and owed nothing"
-OUTCOMES: Final = {"running": "it runs", "succeeded": "succeeded", "replaced": "replaced by a later start"}
+LEFT_OUT: Final = (
+    "the task was left out of the registrations before it could be served, which ended what it "
+    "was owed"
+)
+SET_ASIDE: Final = (
+    "a record of the task could not be read and was set aside: the task began anew, and owed "
+    "nothing"
+)
+OUTCOMES: Final = {
+    "running": "it runs",
+    "succeeded": "succeeded",
+    "replaced": "replaced by a later start",
+    "stopped": "ended by hand",
+}
 
 
 def started(started_at: datetime, late_seconds: float, causes: list[str]) -> str:
-    """`late_seconds`: after it was owed. `causes`: what kept it from being started before; none if it was not late."""
+    """`late_seconds`: after it was owed. `causes`: what kept it from being started before; none if
+    it was not late."""
     text = f"started {utc_text(started_at)}"
-    return f"{text}, {late_seconds:.0f} s after it was due: {' and '.join(causes)}" if causes else text
+    return (
+        f"{text}, {late_seconds:.0f} s after it was due: {' and '.join(causes)}" if causes else text
+    )
 
 
 def stands_for_it(started_at: datetime, due_at: datetime | None = None) -> str:
@@ -223,33 +299,75 @@ def edited(event: e.TaskOverridden) -> str:
 def moved(edited_at: datetime, due_at: datetime, moved_to: datetime) -> str:
     """Of a period that an edit moves from the future into the past."""
     return (
-        f"the schedule was changed {utc_text(edited_at)}: it would have been due {utc_text(due_at)}, and by the new "
+        f"the schedule was changed {utc_text(edited_at)}: it would have been due "
+        f"{utc_text(due_at)}, and by the new "
         f"schedule {utc_text(moved_to)}, which had passed"
     )
 
 
 def clock_was_wrong(event: e.TaskBaseReset) -> str:
-    return f"the clock had been wrong before, and service was resumed from then on ({utc_text(event.at)})"
+    return (
+        "the clock had been wrong before, and service was resumed from then on "
+        f"({utc_text(event.at)})"
+    )
 
 
-def upcoming(due_at: datetime, *, windowed: bool, suspended: bool) -> str:
+def served_before(event: e.TaskServedBefore) -> str:
+    return (
+        "the clock had shown this time before, and what was started then is not started again "
+        f"({utc_text(event.at)})"
+    )
+
+
+def suspension(task: TaskState) -> str:
+    """Until when, by whom and why a task is suspended by command, as far as that was said."""
+    if not task.suspended:
+        return ""
+    said = task.suspension or NOTHING_SAID
+    text = "" if said.until is None else f" until {utc_text(said.until)}"
+    text += "" if said.by is None else f" by {said.by}"
+    return f"{text} ({said.because})" if said.because else text
+
+
+def rests_at(task: TaskState, due_at: datetime) -> bool:
+    """Whether a task is suspended now, and will be then, unless somebody ends that before."""
+    until = task.suspended_until
+    ends_before = until is not None and until < due_at and not task.config.options.suspend
+    return task.is_suspended and not ends_before
+
+
+def upcoming(due_at: datetime, task: TaskState) -> str:
+    windowed = task.config.options.spread is not None
     text = f"{STILL_TO_COME}, at {utc_text(due_at)}" if windowed else STILL_TO_COME
-    return f"{text}, but the task is suspended: nothing of it starts before it is resumed" if suspended else text
+    if not rests_at(task, due_at):
+        return text
+    return (
+        f"{text}, but the task is suspended{suspension(task)}: nothing of it starts before it is "
+        "resumed"
+    )
 
 
 def still_open(task: TaskState, now: datetime, *, alive: bool) -> str:
     """What keeps something that is owed from being started."""
     if task.is_suspended:
-        return "open: the task is suspended, and nothing of it starts"
+        return f"open: the task is suspended{suspension(task)}, and nothing of it starts"
     if not alive:
         return "open: the daemon is not running; it is owed when it starts"
     if task.runs and task.config.options.concurrency != "allow":
-        return f"open: the task has been running since {utc_text(task.runs[0].started_at)}; it is owed directly after"
+        return (
+            f"open: the task has been running since {utc_text(task.runs[0].started_at)}; it is "
+            "owed directly after"
+        )
     if task.quarantined_until is not None and task.quarantined_until > now:
-        return f"open: held back until {utc_text(task.quarantined_until)}, because processes died with it"
+        return (
+            f"open: held back until {utc_text(task.quarantined_until)}, because processes died "
+            "with it"
+        )
     if task.maybe_alive:
         return "open: something of an earlier run may still be alive; it is owed when that is gone"
-    return "open: it is owed, and waits for a free slot, for the disk, or for the daemon to wake"
+    lock = "" if task.config.options.lock is None else " for its lock,"
+    what = f"{lock} for a free slot, for the disk, or for the daemon to wake"
+    return f"open: it is owed, and waits{what}"
 
 
 def does_not_match(config: TaskConfig) -> str:
@@ -257,7 +375,10 @@ def does_not_match(config: TaskConfig) -> str:
 
 
 def cannot_be_computed(config: TaskConfig, problem: str) -> str:
-    return f"not due: what is recorded as its schedule, {config.cron_expression}, cannot be computed with: {problem}"
+    return (
+        f"not due: what is recorded as its schedule, {config.cron_expression}, cannot be "
+        f"computed with: {problem}"
+    )
 
 
 def not_registered(name: str, *, ever: bool) -> str:
@@ -271,12 +392,18 @@ def registered_later(registered_at: datetime, *, again: bool) -> str:
 
 def in_force_later(due_at: datetime, in_force_at: datetime) -> str:
     """Of a due instant that had passed when its schedule came into force."""
-    return f"its time, {utc_text(due_at)}, had passed when the schedule came into force {utc_text(in_force_at)}: {_NOTHING_BEFORE}"
+    return (
+        f"its time, {utc_text(due_at)}, had passed when the schedule came into force "
+        f"{utc_text(in_force_at)}: {_NOTHING_BEFORE}"
+    )
 
 
 def settled_before(settled_until: datetime) -> str:
-    """Of a due instant up to which the task was settled when its schedule came into force: the clock had been set back."""
-    return f"the clock had been set back: the task was settled until {utc_text(settled_until)} already"
+    """Of a due instant up to which the task was settled when its schedule came into force: the
+    clock had been set back."""
+    return (
+        f"the clock had been set back: the task was settled until {utc_text(settled_until)} already"
+    )
 
 
 def unschedulable(reason: str) -> str:

@@ -1,10 +1,13 @@
-"""What a new list of registrations means for what is remembered: the events of one `initialize`, computed, not done.
+"""What a new list of registrations means for what is remembered: the events of one `initialize`,
+computed, not done.
 
-Each name is new, preserved, overridden or orphaned (in two ways). The answer is a list of events; made durable together
-and folded together, they take the book from the old registrations to the new ones with nothing in between.
+Each name is new, preserved, overridden or orphaned (in two ways). The answer is a list of events;
+made durable together and folded together, they take the book from the old registrations to the new
+ones with nothing in between.
 
-The order per name is the order of time: first what died with the last instance, then what the old schedule still owes, then
-the new one comes into force. So an edit at a restart owes the same as an edit just before the crash would have.
+The order per name is the order of time: first what died with the last instance, then what the old
+schedule still owes, then the new one comes into force. So an edit at a restart owes the same as an
+edit just before the crash would have.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from cronpoll.core import events as e
 from cronpoll.core import steps
 from cronpoll.core.calendar import Calendar, DueTimes
 from cronpoll.core.machine import fold, opening, same_schedule
-from cronpoll.core.model import Book, TaskConfig, TaskState
+from cronpoll.core.model import WRONG_CLOCK, Book, Stretch, TaskConfig, TaskState
 from cronpoll.core.steps import Now, Start
 
 _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
@@ -44,7 +47,8 @@ def reconcile(
 ) -> Reconciled:
     """Compare `wanted` with the book.
 
-    `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a slot, and since when.
+    `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a
+    slot, and since when.
     """
     events: list[e.Event] = []
     preserved: list[str] = []
@@ -58,13 +62,20 @@ def reconcile(
     for name, task in book.tasks.items():
         if task.registered and name not in names:
             orphaned += 1
-            events.append(e.TaskOrphaned(now.wall, name, task.last_attempt_at, identifier, "unregistered"))
+            events.append(
+                e.TaskOrphaned(now.wall, name, task.last_attempt_at, identifier, "unregistered")
+            )
     for name, config in wanted:
         known = book.tasks.get(name)
         if known is None or not known.registered:
             added += 1
-            handled = () if known is None else _handled(known, config, now.wall, calendar, _settled(known))
-            events += steps.added(name, config, known, handled, now.wall)
+            handled: tuple[datetime, ...] = ()
+            served: tuple[Stretch, ...] = ()
+            if known is not None:
+                settled = _settled(known, now.wall)
+                handled = _handled(known, config, now.wall, calendar, settled)
+                served = calendar.served(known, config, handled, now.wall)
+            events += steps.added(name, config, known, handled, served, now.wall, now.behind)
             continue
         if known.config == config:
             preserved.append(name)
@@ -72,7 +83,9 @@ def reconcile(
                 continue  # the usual case, a hundred thousand times
         else:
             overridden += 1
-        events += _kept(known, config, now, calendar, waiting.get(name), identifier if after_restart else None)
+        events += _kept(
+            known, config, now, calendar, waiting.get(name), identifier if after_restart else None
+        )
     return Reconciled(events, added, preserved, overridden, orphaned)
 
 
@@ -84,12 +97,16 @@ def _kept(
     waiting_since: datetime | None,
     restarted: str | None,
 ) -> list[e.Event]:
-    """A name that was registered and stays so. `restarted`: the scheduler's identifier, if an instance before is gone."""
+    """A name that was registered and stays so. `restarted`: the scheduler's identifier, if an
+    instance before is gone."""
     events: list[e.Event] = []
-    wrong_clock = steps.after_clock_step(task, now.wall)
+    wrong_clock = () if now.behind is not None else steps.after_clock_step(task, now.wall)
     if restarted is not None:
         task = _folded(task, tuple(steps.abandoned_runs(task, now.wall, registered=True)), events)
         task = _folded(task, steps.died(task, config, now.wall, restarted), events)
+        if task.suspended_until is not None and task.suspended_until <= now.wall:
+            due = calendar.due_times(task.task_name, task.config)
+            task = _folded(task, (steps.expired(task, due, now.wall),), events)
     before = task
     if task.config != config:
         task = _edited(task, config, now, calendar, waiting_since, events)
@@ -114,6 +131,7 @@ def _edited(
 ) -> TaskState:
     """Evaluate the old schedule up to now, then put the new config into force."""
     handled = task.handled
+    served: tuple[Stretch, ...] = ()
     owed = (task.owed_at, task.owed_period)
     if not same_schedule(task.config, config):
         due = calendar.due_times(task.task_name, task.config)
@@ -122,12 +140,26 @@ def _edited(
             task = _folded(task, steps.passed_suspended(task, due, now.wall, config), events)
         else:
             task, start = _evaluated(task, due, now, waiting_since, events)
-            owed = (task.owed_at, task.owed_period) if start is None else (start.due_at, start.period)
-        handled = _handled(task, config, now.wall, calendar, max(now.wall, _settled(task)))
-        if steps.resets(task.config, config) and owed[0] is not None and owed[0] > opening(config, now.wall):
-            again = calendar.due_times(task.task_name, config).latest_in(opening(config, now.wall), now.wall, handled)
-            owed = (None, None) if again == owed[0] else owed  # the boot rule owes the present minute anew
-    return _folded(task, steps.edited(task, config, owed, handled, now.wall), events)
+            owed = (
+                (task.owed_at, task.owed_period) if start is None else (start.due_at, start.period)
+            )
+        settled = max(now.wall, _settled(task, now.wall))
+        handled = _handled(task, config, now.wall, calendar, settled)
+        served = calendar.served(task, config, handled, now.wall)
+        resumes = task.is_suspended and not (
+            task.suspended or config.options.suspend
+        )  # with nothing owed before now
+        anew = steps.resets(task.config, config) and not resumes and now.behind is None
+        if anew and owed[0] is not None and owed[0] > opening(config, now.wall):
+            again = calendar.due_times(task.task_name, config).latest_in(
+                opening(config, now.wall), now.wall, handled
+            )
+            owed = (
+                (None, None) if again == owed[0] else owed
+            )  # the boot rule owes the present minute anew
+    return _folded(
+        task, steps.edited(task, config, owed, handled, now.wall, served, now.behind), events
+    )
 
 
 def _evaluated(
@@ -142,18 +174,29 @@ def _evaluated(
             return task, start
 
 
-def _settled(task: TaskState) -> datetime:
-    return max(task.settled_until, task.latest_start or task.settled_until)
+def _settled(task: TaskState, now: datetime) -> datetime:
+    """Up to where periods are settled. What a clock that was wrong has settled is `served`."""
+    settled = max(task.settled_until, task.latest_start or task.settled_until)
+    return settled if settled - now <= WRONG_CLOCK else now
 
 
 def _handled(
     task: TaskState, config: TaskConfig, now: datetime, calendar: Calendar, settled_until: datetime
 ) -> tuple[datetime, ...]:
-    return calendar.handled(task.task_name, task.config, config, now, settled_until, task.handled)
+    return calendar.handled(
+        task.task_name,
+        task.config,
+        config,
+        now,
+        settled_until,
+        task.handled,
+        task.registered_at,
+    )
 
 
 def _folded(task: TaskState, more: Sequence[e.Event], events: list[e.Event]) -> TaskState:
-    """The task as it is after these events, which are added to the others. The book is not touched."""
+    """The task as it is after these events, which are added to the others. The book is not
+    touched."""
     if not more:
         return task
     events += more

@@ -1,17 +1,17 @@
 """What a caller hands to `initialize`: checked as a whole, before anything changes.
 
-`checked` turns the caller's list into `Registration` values or raises the typed error of the first bad one, with the errors
-of all the others in its details. Nothing here has a side effect.
+`checked` turns the caller's list into `Registration` values or raises the typed error of the first
+bad one, with the errors of all the others in its details. Nothing here has a side effect.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import cache, partial
 from types import FunctionType, MethodType
-from typing import Any, Final, get_args
-from zoneinfo import ZoneInfo
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict, astuple, replace
@@ -31,35 +31,30 @@ from cronpoll.core.errors import (
 )
 from cronpoll.core.model import (
     DEFAULT_OPTIONS,
-    DELAY_LIMIT,
-    MICROSECOND,
     NAME_LIMIT,
-    CatchUp,
-    Concurrency,
-    Interrupted,
-    OnChange,
     Options,
     Registration,
-    RepeatedHour,
     milliseconds,
 )
+from cronpoll.core.options import Settings, rows
 from cronpoll.core.periods import WINDOW_LIMIT, Spread
+from cronpoll.core.values import DELAY_LIMIT, WrongError, encodable, text
 
 _NOTHING: Final = timedelta(0)
-_NO_BACKOFF: Final = DEFAULT_OPTIONS.retry_backoff  # the very object: what is the default is left out on paper
-CHOICES: Final = {
-    "repeated_hour": get_args(RepeatedHour),
-    "on_change": get_args(OnChange),
-    "catch_up": get_args(CatchUp),
-    "interrupted": get_args(Interrupted),
-    "concurrency": get_args(Concurrency),
-}
-DESCRIPTION_LIMIT: Final = 10_000
-ATTEMPTS_LIMIT: Final = 1_000_000
+_FINGERPRINT: Final = text(NAME_LIMIT)
+
+
+class Checked(list[Registration]):
+    """Registrations that are known to be right, because whoever made them has checked all of it
+    (the reader of the registry file): they are not checked again."""
+
+    __slots__ = ()
 
 
 def checked(registrations: Any) -> list[Registration]:
     """The registrations as values, or the first error with the rest in `details["others"]`."""
+    if isinstance(registrations, Checked):
+        return registrations
     if not isinstance(registrations, list | tuple):
         raise RegistrationsNotArrayError
     accepted: list[Registration] = []
@@ -82,26 +77,71 @@ def checked(registrations: Any) -> list[Registration]:
     return accepted
 
 
+_PARTS: Final = ("the name", "the cron expression", "the callback", "the retry delay")
+
+
 def _shown(received: Any) -> str:
-    """A registration for a note: its name if it has one, and the kinds of its parts, of which a wrong one is seen."""
+    """A registration for a note: its name if it has one, and what is wrong with its shape."""
     if isinstance(received, Registration):
         return f"task {abbreviate(repr(received.name), 60)}"
     if not isinstance(received, list | tuple):
-        return f"{type(received).__name__}, expected a tuple (name, cron, callback, datetime.timedelta)"
-    kinds = ", ".join(type(part).__name__ for part in received[:8])
-    name = f"task {abbreviate(received[0], 60)!r}, " if received and type(received[0]) is str else ""
-    return f"{name}parts: ({kinds}); expected: (str, str, callable, timedelta)"
+        kind = type(received).__name__
+        return f"{kind}, expected a tuple (name, cron, callback, datetime.timedelta)"
+    name = f"task {abbreviate(received[0], 60)!r}" if received and type(received[0]) is str else ""
+    if len(received) != 4:
+        wrong = f"{len(received)} elements, expected 4: name, cron, callback, datetime.timedelta"
+        return f"{name}, {wrong}" if name else wrong
+    for number, (part, problem) in enumerate(zip(_PARTS, _PROBLEMS, strict=True), 1):
+        wrong = problem(received[number - 1])
+        if wrong:
+            where = f"element {number}, {part}, is {wrong}"
+            return f"{name}: {where}" if name else where
+    return name
+
+
+def _no_text(value: Any) -> str:
+    return "" if isinstance(value, str) else f"of type {type(value).__name__}; expected text"
+
+
+def _no_callback(value: Any) -> str:
+    if callable(value):
+        return ""
+    if inspect.iscoroutine(value):
+        job = value.__name__
+        return f"a coroutine, because {job} was called; expected {job} itself, without ()"
+    return f"of type {type(value).__name__}; expected a function"
+
+
+def _no_delay(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"the number {value}; expected timedelta(seconds={value})"
+    return f"of type {type(value).__name__}; expected a datetime.timedelta"
+
+
+_PROBLEMS: Final = (_no_text, _no_text, _no_callback, _no_delay)
 
 
 def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
     rich = isinstance(received, Registration)
     if rich:
-        name, cron, callback, delay = received.name, received.cron, received.callback, received.retry_delay
+        name, cron, callback, delay = (
+            received.name,
+            received.cron,
+            received.callback,
+            received.retry_delay,
+        )
     elif isinstance(received, list | tuple) and len(received) == 4:
         name, cron, callback, delay = received
     else:
         raise RegistrationShapeError(index, received)
-    if not (isinstance(name, str) and isinstance(cron, str) and callable(callback) and isinstance(delay, timedelta)):
+    if not (
+        isinstance(name, str)
+        and isinstance(cron, str)
+        and callable(callback)
+        and isinstance(delay, timedelta)
+    ):
         raise RegistrationShapeError(index, received)
     if type(name) is not str or type(cron) is not str:
         # A subclass of str is text, too; but what is written down has to be text and nothing more.
@@ -120,7 +160,9 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
     if delay < _NOTHING:
         raise NegativeRetryDelayError(milliseconds(delay))
     if delay > DELAY_LIMIT:
-        raise InvalidRegistrationError("retry_delay", str(delay), f"longer than {DELAY_LIMIT.days} days", name)
+        raise InvalidRegistrationError(
+            "retry_delay", str(delay), f"longer than {DELAY_LIMIT.days} days", name
+        )
     if not rich:
         return Registration(name, cron, callback, delay)
     _check_options(received)
@@ -134,15 +176,16 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
 
 
 def _needs_arguments(callback: Any) -> bool:
-    """Whether a function or method cannot be called without arguments. Of other callables nothing is asked."""
+    """Whether a function or method cannot be called without arguments. Of other callables nothing
+    is asked."""
     bound = type(callback) is MethodType
     function = callback.__func__ if bound else callback
     if type(function) is not FunctionType:
         return False
     code = function.__code__
-    return code.co_argcount - len(function.__defaults__ or ()) > bound or code.co_kwonlyargcount > len(
-        function.__kwdefaults__ or ()
-    )
+    return code.co_argcount - len(
+        function.__defaults__ or ()
+    ) > bound or code.co_kwonlyargcount > len(function.__kwdefaults__ or ())
 
 
 def _name_of(callback: Any) -> str:
@@ -158,41 +201,34 @@ def _check_name(name: str) -> None:
         raise InvalidRegistrationError("name", name, "a task name must not be empty")
     if len(name) > NAME_LIMIT:
         raise InvalidRegistrationError("name", name, f"longer than {NAME_LIMIT} characters", name)
-    if not _encodable(name):
-        raise InvalidRegistrationError("name", ascii(name), "contains unpaired surrogates", ascii(name))
+    if not encodable(name):
+        raise InvalidRegistrationError(
+            "name", ascii(name), "contains unpaired surrogates", ascii(name)
+        )
 
 
-def _encodable(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+@cache
+def _checks() -> tuple[tuple[str, Any, Callable[[Any], Any]], ...]:
+    table = rows(Settings).values()
+    return tuple((row.name, row.default, row.option.kind.check) for row in table)
 
 
 def _check_options(given: Registration) -> None:
-    for field, choices in CHOICES.items():
+    for field, default, check in _checks():
         value = getattr(given, field)
-        if not isinstance(value, str) or value not in choices:
-            raise _bad(given, field, value, f"expected one of {', '.join(map(repr, choices))}")
-    for field, problem in (("timezone", zone_problem), ("spread", spread_problem)):
-        value = getattr(given, field)
-        if value is not None and (reason := problem(value)) is not None:
-            raise _bad(given, field, value if field == "timezone" else "", reason)
-    for field, shortest in (("timeout", MICROSECOND), ("max_retry_delay", MICROSECOND), ("deadline", _NOTHING)):
-        value = getattr(given, field)
-        if value is not None and not (isinstance(value, timedelta) and shortest <= value <= DELAY_LIMIT):
-            span = "from zero up" if shortest == _NOTHING else "above zero and up"
-            raise _bad(given, field, str(value), f"expected a duration {span} to {DELAY_LIMIT.days} days")
-    _check_numbers(given)
-    if not isinstance(given.suspend, bool):
-        raise _bad(given, "suspend", given.suspend, "expected True or False")
-    for field, longest in (("fingerprint", NAME_LIMIT), ("description", DESCRIPTION_LIMIT)):
-        text = getattr(given, field)
-        if not isinstance(text, str) or len(text) > longest or not _encodable(text):
-            raise _bad(given, field, "", f"expected valid Unicode text of at most {longest} characters")
+        if value is default:
+            continue
+        try:
+            check(value)
+        except WrongError as wrong:
+            shown = value if isinstance(value, str | int | float) else str(value)
+            raise _bad(given, field, shown, str(wrong)) from None
+    if given.spread is not None and (reason := spread_problem(given.spread)) is not None:
+        raise _bad(given, "spread", "", reason)
+    try:
+        _FINGERPRINT.check(given.fingerprint)
+    except WrongError as wrong:
+        raise _bad(given, "fingerprint", "", str(wrong)) from None
     _check_can_be_ended(given)
 
 
@@ -206,26 +242,23 @@ def _check_can_be_ended(given: Registration) -> None:
             raise _bad(given, "concurrency", "replace", reason)
 
 
-def _check_numbers(given: Registration) -> None:
-    backoff, attempts = given.retry_backoff, given.max_attempts
-    if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not 1 <= backoff <= 1_000:
-        raise _bad(given, "retry_backoff", backoff, "expected a number from 1 to 1000")
-    whole = isinstance(attempts, int) and not isinstance(attempts, bool)
-    if attempts is not None and not (whole and 1 <= attempts <= ATTEMPTS_LIMIT):
-        raise _bad(given, "max_attempts", attempts, f"expected a whole number from 1 to {ATTEMPTS_LIMIT}")
-
-
 def _bad(given: Registration, field: str, value: Any, reason: str) -> InvalidRegistrationError:
     return InvalidRegistrationError(field, value, reason, given.name)
 
 
 def is_async(callback: Any) -> bool:
-    """Whether calling `callback` gives a coroutine: an async function, a partial of one, or an object with async call."""
+    """Whether calling `callback` gives a coroutine: an async function, a partial of one, or an
+    object with async call."""
     if type(callback) is FunctionType and callback.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
+    # What is called is the method of the type: of a command this is the answer, at no cost.
+    method = getattr(type(callback), "__call__", None)  # noqa: B004  the method itself
+    if type(method) is FunctionType and method.__code__.co_flags & inspect.CO_COROUTINE:
         return True
     while isinstance(callback, partial):
         callback = callback.func
-    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
+    called = getattr(callback, "__call__", None)  # noqa: B004  the method, not whether there is one
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(called)
 
 
 def spread_problem(spread: Any) -> str | None:
@@ -236,54 +269,31 @@ def spread_problem(spread: Any) -> str | None:
         msgspec.convert(msgspec.to_builtins(spread), Spread)
     except (msgspec.ValidationError, TypeError) as error:
         return str(error)
-    if spread.window is not None and not 0 <= spread.window.duration_ms <= milliseconds(WINDOW_LIMIT):
+    if spread.window is not None and not 0 <= spread.window.duration_ms <= milliseconds(
+        WINDOW_LIMIT
+    ):
         return f"expected a window of at most {WINDOW_LIMIT.days} days"
     return spread.distribution.problem()
 
 
-def zone_problem(key: Any) -> str | None:
-    """Why `key` is not the name of a time zone, or None."""
-    if not isinstance(key, str):
-        return "expected the name of a time zone, such as 'Europe/Berlin'"
-    return _unknown_zone(key)
-
-
-@lru_cache(maxsize=1024)
-def _unknown_zone(key: str) -> str | None:
-    try:
-        ZoneInfo(key)
-    except Exception:  # zoneinfo raises half a dozen kinds (missing, malformed, directory, odd path) for one answer: no
-        return "not a time zone known on this machine; expected an IANA name such as 'Europe/Berlin'"
-    return None
+_OPTIONS: Final = Registration.__struct_fields__[-len(Registration.__struct_defaults__) :]
+_OPTION_DEFAULTS: Final = Registration.__struct_defaults__
+_LENGTHS: Final = {
+    name: f"{name}_ms" for name in _OPTIONS if f"{name}_ms" in Options.__struct_fields__
+}
 
 
 def options_of(registration: Registration) -> Options:
-    """The options of a registration as they are written down."""
-    if is_plain(registration):
+    """The options of a registration as they are written down: those that are not the default."""
+    values = astuple(registration)[-len(_OPTIONS) :]
+    if values == _OPTION_DEFAULTS:
         return DEFAULT_OPTIONS
-    r = registration
-    return Options(
-        timezone=r.timezone,
-        repeated_hour=r.repeated_hour,
-        on_change=r.on_change,
-        catch_up=r.catch_up,
-        interrupted=r.interrupted,
-        concurrency=r.concurrency,
-        timeout_ms=None if r.timeout is None else milliseconds(r.timeout),
-        retry_backoff=_NO_BACKOFF if r.retry_backoff == _NO_BACKOFF else float(r.retry_backoff),
-        max_retry_delay_ms=None if r.max_retry_delay is None else milliseconds(r.max_retry_delay),
-        max_attempts=r.max_attempts,
-        suspend=r.suspend,
-        spread=r.spread,
-        deadline_ms=None if r.deadline is None else milliseconds(r.deadline),
-        fingerprint=r.fingerprint,
-        description=r.description,
-    )
-
-
-_OPTION_DEFAULTS: Final = Registration.__struct_defaults__
-
-
-def is_plain(registration: Registration) -> bool:
-    """Whether every option has its default."""
-    return astuple(registration)[-len(_OPTION_DEFAULTS) :] == _OPTION_DEFAULTS
+    written: dict[str, Any] = {}
+    for name, value, default in zip(_OPTIONS, values, _OPTION_DEFAULTS, strict=True):
+        if value is default or value == default:
+            continue
+        if name in _LENGTHS:
+            written[_LENGTHS[name]] = milliseconds(value)
+        else:
+            written[name] = float(value) if name == "retry_backoff" else value
+    return Options(**written)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import signal
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 
 def utc_text(moment: datetime) -> str:
@@ -19,15 +17,38 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def well_formed(text: str) -> str:
+    """Text that can be written as UTF-8: what a file name has that is no character becomes an
+    escape."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def local(moment: datetime, zone: tzinfo, *, seconds: bool = False) -> str:
+    """A time with the offset in force: of a minute that comes twice, the offset tells which it
+    is."""
+    there = moment.astimezone(zone)
+    return (
+        there.strftime("%a %Y-%m-%d %H:%M:%S" if seconds else "%a %Y-%m-%d %H:%M")
+        + there.strftime("%z")[:3]
+        + ":"
+        + there.strftime("%z")[3:5]
+    )
+
+
 def printable_json(text: str) -> str:
-    """JSON of the same meaning in which everything prints: a terminal takes some characters for orders."""
+    """JSON of the same meaning in which everything prints: a terminal takes some characters for
+    orders."""
     if text.isprintable():
         return text
+    import json  # here, because it is seldom needed and takes long
+
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def signal_name(number: int) -> str:
     """SIGSEGV for 11; real-time signals have no names."""
+    import signal
+
     try:
         return signal.Signals(number).name
     except ValueError:

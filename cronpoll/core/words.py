@@ -7,7 +7,8 @@ from typing import Final
 from cronpoll.core.cron import field_values, parse
 
 _MONTHS: Final = (
-    "", "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "", "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November",
     "December",
 )  # fmt: skip
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")

@@ -1,7 +1,9 @@
-"""Zones by the names under which they are written down: the only place that turns a recorded name into a zone.
+"""Zones by the names under which they are written down: the only place that turns a recorded name
+into a zone.
 
-The host's zone is handed in, because finding it out means reading the system. One failure policy for whoever computes with
-recorded configs: a name that this machine does not know is read as the host's zone. Whoever must not guess, asks `known`.
+The host's zone is handed in, because finding it out means reading the system. One failure policy
+for whoever computes with recorded configs: a name that this machine does not know is read as the
+host's zone. Whoever must not guess, asks `known`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ class ZoneNames:
         if zone is None:
             try:
                 zone = ZoneInfo(key)
-            except (ValueError, OSError, LookupError) as error:  # zoneinfo raises several kinds for "no such zone"
+            except (
+                ValueError,
+                OSError,
+                LookupError,
+            ) as error:  # zoneinfo raises several kinds for "no such zone"
                 raise LookupError(key) from error
             self._known[key] = zone
         return zone

@@ -1,1 +1,2 @@
-"""cronpolld: a scheduler that lives in a process of its own, under an init system, in a container, on a laptop."""
+"""cronpolld: a scheduler that lives in a process of its own, under an init system, in a container,
+on a laptop."""

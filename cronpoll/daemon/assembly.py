@@ -1,7 +1,7 @@
 """From tasks of a registry file to registrations: callbacks imported, commands made ready.
 
-Callbacks of the loop and of threads are imported into this process, after a child has shown that it can be done. Those with
-`isolation = "process"` never are.
+Callbacks of the loop and of threads are imported into this process, after a child has shown that it
+can be done. Those with `isolation = "process"` never are.
 """
 
 from __future__ import annotations
@@ -9,76 +9,98 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from cronpoll.config.importer import resolve, stand_guard
 from cronpoll.config.registry import Registry, Task
 from cronpoll.core.model import Callback, Registration
+from cronpoll.core.registrations import Checked
+from cronpoll.output.keeper import Keeper
+from cronpoll.runtime.accounts import account_of
 from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.processes import Command, IsolatedCall, Surroundings, account_of
+from cronpoll.runtime.engine import collection_paused
+from cronpoll.runtime.processes import Command, IsolatedCall
+from cronpoll.runtime.spawning import Surroundings
 
 
 class CallbackFailedError(Exception):
     """A callback that a child could import cannot be imported here."""
 
 
-def registrations_of(registry: Registry, clock: Clock, check_ownership: bool) -> list[Registration]:
-    """The registrations of a file without errors. Imports what has to be imported; `CallbackFailedError`."""
+def registrations_of(
+    registry: Registry,
+    clock: Clock,
+    check_ownership: bool,
+    state_directory: str,
+    output: Keeper,
+    before: Iterable[tuple[Task, Registration]] = (),
+) -> Checked:
+    """The registrations of a file without errors, which need no other check. Imports what has to
+    be imported; `CallbackFailedError`. `before`: what the version in force has made of its tasks;
+    the very same task need not be made ready again, unless another user's home may have moved."""
     path = registry.python_path
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     if check_ownership:
         stand_guard(path)
-    return [_registration(task, registry, clock, check_ownership) for task in registry.tasks]
+    with collection_paused(len(registry.tasks)):
+        made = {id(task): registration for task, registration in before if task.user is None}
+        return Checked(
+            made.get(id(task))
+            or task.registration(
+                _callback(task, registry, clock, check_ownership, state_directory, output)
+            )
+            for task in registry.tasks
+        )
 
 
-def _registration(task: Task, registry: Registry, clock: Clock, check_ownership: bool) -> Registration:
-    return registration(task, _callback(task, registry, clock, check_ownership))
-
-
-def registration(task: Task, callback: Callback) -> Registration:
-    """The task with something to call; what that is does not show in anything but its running."""
-    choices: dict[str, Any] = {
-        name: getattr(task, name) for name in ("repeated_hour", "on_change", "catch_up", "interrupted", "concurrency")
-    }
-    return Registration(
-        task.name,
-        task.cron,
-        callback,
-        task.retry_delay,
-        timezone=task.timezone,
-        timeout=task.timeout,
-        retry_backoff=task.retry_backoff,
-        max_retry_delay=task.max_retry_delay,
-        max_attempts=task.max_attempts,
-        suspend=task.suspend,
-        spread=task.spread,
-        deadline=task.deadline,
-        fingerprint=task.fingerprint(),
-        description=task.description,
-        **choices,
-    )
-
-
-def _callback(task: Task, registry: Registry, clock: Clock, check_ownership: bool) -> Callback:
+def _callback(
+    task: Task,
+    registry: Registry,
+    clock: Clock,
+    check_ownership: bool,
+    state_directory: str,
+    output: Keeper,
+) -> Callback:
     if task.command is not None or task.isolation == "process":
-        # Without `cwd`: another user's work begins in that user's home, if there is one, ours where the registry file is.
-        cwd = registry.resolved(task.cwd or ".")
+        # Without `cwd`: another user's work begins in that user's home, if there is one, ours where
+        # the registry file is.
+        cwd = registry.resolved(task.cwd or ".", task.file)
         if task.user and not task.cwd:
             home = account_of(task.user).home
             cwd = home if os.path.isdir(home) else "/"
-        around = Surroundings(clock, task.env, cwd, task.user)
+        around = Surroundings(
+            clock,
+            state_directory,
+            output,
+            registry.variables(task, check_ownership=check_ownership),
+            cwd,
+            task.user,
+            task.umask,
+            task.nice,
+            task.limits,
+            task.success_codes,
+        )
         if task.command is not None:
             return Command(task.command, around)
         assert task.callback is not None
         return IsolatedCall(
-            task.callback, task.args, task.kwargs, registry.python_path, around, check_ownership=check_ownership
+            task.callback,
+            task.args,
+            task.kwargs,
+            registry.python_path,
+            around,
+            check_ownership=check_ownership,
         )
     assert task.callback is not None
     try:
         found = resolve(task.callback, check_ownership=check_ownership)
     except BaseException as error:  # the module's own code may raise anything, SystemExit included
-        text = f'task "{task.name}": importing {task.callback} fails here though not in a child: {type(error).__name__}'
+        text = (
+            f'task "{task.name}": importing {task.callback} fails here though not in a child: '
+            f"{type(error).__name__}"
+        )
         raise CallbackFailedError(f"{text}: {error}") from error
     if task.args or task.kwargs:
         return partial(found, *task.args, **task.kwargs)
@@ -86,7 +108,11 @@ def _callback(task: Task, registry: Registry, clock: Clock, check_ownership: boo
 
 
 class _Version(NamedTuple):
+    """What a module's file looked like. Its times and size are looked at first, its content only if
+    they are others."""
+
     file: str
+    stat: tuple[int, ...] | None
     digest: str
 
 
@@ -97,6 +123,9 @@ class Modules:
         self._imported: dict[str, _Version] = {}
         self._told: dict[str, str] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._imported)
+
     def note(self, registry: Registry) -> None:
         """Remember the modules that this registry needs in this process."""
         for task in registry.tasks:
@@ -105,17 +134,28 @@ class Modules:
             name = task.callback.partition(":")[0]
             file = getattr(sys.modules.get(name), "__file__", None)
             if file is not None and name not in self._imported:
-                self._imported[name] = _Version(file, _digest(file))
+                self._imported[name] = _Version(file, _stat(file), _digest(file))
 
     def edited(self) -> list[tuple[str, str]]:
         """Modules whose file has changed since, with the file; each change once."""
         found = []
-        for name, (file, digest) in self._imported.items():
+        for name, (file, stat, digest) in list(self._imported.items()):
+            if (now := _stat(file)) == stat:
+                continue
             present = _digest(file)
+            self._imported[name] = _Version(file, now, digest)
             if present not in (digest, self._told.get(name, digest)):
                 self._told[name] = present
                 found.append((name, file))
         return found
+
+
+def _stat(file: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _digest(file: str) -> str:

@@ -1,12 +1,13 @@
-"""Into the background, the old way: for hosts without an init system that supervises. python-daemon does the detaching.
+"""Into the background, the old way: for hosts without an init system that supervises. python-daemon
+does the detaching.
 
-Whoever typed the command learns how it went: the foreground process waits until the daemon is up, or has failed, and ends
-with the corresponding code. The pid file is locked for as long as the daemon lives, so a stale one is recognized.
+Whoever typed the command learns how it went: the foreground process waits until the daemon is up,
+or has failed, and ends with the corresponding code. The pid file is locked for as long as the
+daemon lives, so a stale one is recognized.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,8 @@ from typing import Self
 
 import click
 
+from cronpoll.files import close_file, lock_file, lock_holder
+
 
 class PidFile:
     """The pid of the daemon in a file: written when entered, removed when left."""
@@ -22,32 +25,33 @@ class PidFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._handle: int | None = None
+        self._maker = 0
 
     def __enter__(self) -> Self:
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(handle, 32).decode(errors="replace").strip()
-            os.close(handle)
-            raise FileExistsError(0, f"is held by process {holder or '?'}", self._path) from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
-        self._handle = handle
+        self._handle = lock_file(self._path, 0o644)
+        if self._handle is None:
+            holder = lock_holder(self._path).pid or "?"
+            raise FileExistsError(0, f"is held by process {holder}", self._path)
+        self._maker = os.getpid()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._handle is not None:
-            with suppress(OSError):
-                os.unlink(self._path)
-            os.close(self._handle)
+            if os.getpid() == self._maker:  # and not a child that a callback has forked
+                with suppress(OSError):
+                    os.unlink(self._path)
+            close_file(self._handle)
             self._handle = None
 
 
 def detached(pid_file: str, serve: Callable[[Callable[[], None]], int]) -> int:
-    """Run `serve` in the background. In the foreground: the code with which to end, once it is known how it went.
+    """Run `serve` in the background. In the foreground: the code with which to end, once it is
+    known how it went.
 
     `serve` is given a function to call when it is up.
     """
@@ -89,7 +93,8 @@ def detached(pid_file: str, serve: Callable[[Callable[[], None]], int]) -> int:
 
 
 class _Word:
-    """The one word to the foreground. Once it is said the descriptor is closed, and its number may be another file's."""
+    """The one word to the foreground. Once it is said the descriptor is closed, and its number may
+    be another file's."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor

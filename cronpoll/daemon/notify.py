@@ -1,7 +1,8 @@
-"""Words to the init system (systemd's sd_notify protocol): ready, reloading, stopping, a status line, signs of life.
+"""Words to the init system (systemd's sd_notify protocol): ready, reloading, stopping, a status
+line, signs of life.
 
-Without $NOTIFY_SOCKET nobody listens and nothing is said. The variables are taken out of the environment, so that no child
-can speak in our name.
+Without $NOTIFY_SOCKET nobody listens and nothing is said. The variables are taken out of the
+environment, so that no child can speak in our name.
 """
 
 from __future__ import annotations
@@ -53,5 +54,7 @@ class Notifier:
 
     def _say(self, message: str) -> None:
         if self._socket is not None:
-            with suppress(OSError):  # an init system that does not listen at the moment is no reason to stop
+            with suppress(
+                OSError
+            ):  # an init system that does not listen at the moment is no reason to stop
                 self._socket.send(message.encode())

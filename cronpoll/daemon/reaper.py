@@ -1,9 +1,11 @@
-"""As process 1 of a container: take in the orphans that end here, without taking anybody's own children away.
+"""As process 1 of a container: take in the orphans that end here, without taking anybody's own
+children away.
 
-A process whose parent has died becomes a child of process 1, and a zombie when it ends, until somebody asks for its status.
-Our own children must not be reaped here: those who started them wait for their status. What came out of a session that a
-run began is surely an orphan. Anything else could be a child that a callback of this process has just started itself; it is
-reaped when it has been a zombie for two looks, a minute apart, because nobody who waits for a child waits that long.
+A process whose parent has died becomes a child of process 1, and a zombie when it ends, until
+somebody asks for its status. Our own children must not be reaped here: those who started them wait
+for their status. What came out of a session that a run began is surely an orphan. Anything else
+could be a child that a callback of this process has just started itself; it is reaped when it has
+been a zombie for two looks, a minute apart, because nobody who waits for a child waits that long.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Reaper:
                 patient_at = loop.time() + _LOOK_SECONDS
 
     def look(self, *, patient: bool) -> None:
-        """Reap orphans. `patient`: enough time has passed since the last such look to reap what nobody asked for."""
+        """Reap orphans. `patient`: enough time has passed since the last such look to reap what
+        nobody asked for."""
         import psutil
 
         own_session = os.getsid(0)

@@ -1,41 +1,29 @@
-"""The registry file as a source: read as a whole, trusted or not, and watched for another content.
+"""The registry file as a source: read as a whole, with the files that it includes, and watched for
+another content.
 
-Content decides, never time stamps. Something may wake us early (the file system's notifications, through watchfiles); what it
-says is not believed, it only makes us read. Where notifications do not arrive (network file systems, some bind mounts), a
-look every few seconds does the same, later.
+Content decides, never time stamps. Something may wake us early (the file system's notifications);
+what it says is not believed, it only makes us look. Where notifications do not arrive (network file
+systems, some bind mounts), a look every few seconds does the same, later. A look that finds the
+same file with the same times and size does not read it again, but for every now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
-import stat
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
-from cronpoll.config.trust import Distrust, untrusted
+from cronpoll.config.bundle import Bundle, directories, gather, included, patterns_of
+from cronpoll.daemon import inotify
 
 LOOK_SECONDS: Final = 5.0
 """How late a change is noticed where the file system does not notify."""
+LOOKS_UNREAD: Final = 12
+"""So many looks in a row believe the file's times and size; the next one reads it."""
 SETTLE_SECONDS: Final = 0.2
 """Two reads this far apart have to agree, or somebody is still writing."""
-SIZE_LIMIT: Final = 64 * 2**20
-"""Bytes of a registry file. Whatever is larger was not meant."""
-
-
-class Reading(NamedTuple):
-    """One look at the file: its content, or why there is none. Equal content ids mean that nothing has changed."""
-
-    content: bytes
-    problem: str | None
-    distrust: Distrust | None = None
-
-    @property
-    def content_id(self) -> str:
-        if self.problem is not None:
-            return self.problem
-        return hashlib.sha256(self.content).hexdigest()
 
 
 class Source:
@@ -43,34 +31,33 @@ class Source:
         self.file = file
         self._check_ownership = check_ownership
         self._woken = asyncio.Event()
+        self._patterns: tuple[str, ...] = ()
+        self._places_changed: Callable[[], None] | None = None
+        self._seen: tuple[Any, ...] | None = None
+        self._unread = 0
 
-    def read(self) -> Reading:
-        """The file as it is now. As root, only if nobody else could have written it."""
-        try:
-            handle = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK)
-        except FileNotFoundError:
-            return Reading(b"", "there is no such file")
-        except OSError as error:
-            return Reading(b"", f"cannot be read: {error.strerror}")
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            return Reading(b"", "is not a regular file")
-        with open(handle, "rb") as opened:
-            if self._check_ownership:
-                distrust = untrusted(self.file, handle)
-                if distrust is not None:
-                    return Reading(b"", f"will not be used by root: {distrust}", distrust)
-            try:
-                content = opened.read(SIZE_LIMIT + 1)
-            except OSError as error:
-                return Reading(b"", f"cannot be read: {error.strerror}")
-        if len(content) > SIZE_LIMIT:
-            return Reading(b"", f"is larger than {SIZE_LIMIT} bytes")
-        return Reading(content, None)
+    def same_as_before(self) -> bool:
+        """Whether a look at names, times and sizes finds what the last look found, and they may be
+        believed."""
+        seen = tuple(map(_stat, [self.file, *included(self.file, self._patterns)]))
+        same = None not in seen and seen == self._seen and self._unread < LOOKS_UNREAD
+        self._seen, self._unread = seen, self._unread + 1 if same else 0
+        return same
 
-    async def settled(self) -> Reading:
-        """The file as it is when it has stopped changing."""
-        reading = self.read()
+    def read(self) -> Bundle:
+        """The file as it is now, with those that it includes."""
+        bundle = gather(self.file, check_ownership=self._check_ownership)
+        patterns = patterns_of(bundle.main.content)
+        if patterns != self._patterns:
+            self._patterns = patterns
+            if self._places_changed is not None:
+                self._places_changed()
+        return bundle
+
+    async def settled(self, reading: Bundle | None = None) -> Bundle:
+        """The file as it is when it has stopped changing: two reads agree, of which the first may
+        have been made already."""
+        reading = reading or self.read()
         while True:
             await asyncio.sleep(SETTLE_SECONDS)
             again = self.read()
@@ -91,23 +78,46 @@ class Source:
         self._woken.clear()
 
     def _places(self) -> list[str]:
-        """The directories to watch. The name may be a link to elsewhere (ConfigMaps): both can change what is read."""
-        places = {os.path.dirname(os.path.abspath(self.file)), os.path.dirname(os.path.realpath(self.file))}
-        return [place for place in sorted(places) if os.path.isdir(place)]
+        """The directories to watch."""
+        return sorted(directories(self.file, self._patterns))
 
     async def watch(self) -> None:
-        """Let the file system wake us. Runs until cancelled; if it fails, the looks every few seconds remain."""
-        import watchfiles
-
+        """Let the file system wake us. Runs until cancelled; if it fails, the looks every few
+        seconds remain."""
+        follow = self._follow_inotify if inotify.available else self._follow_watchfiles
         while True:
-            places = self._places()
             try:
-                async for _ in watchfiles.awatch(*places, recursive=False, debounce=50, step=20):
-                    self.wake()
-                    if self._places() != places:
-                        break
+                await follow(self._places())
             except Exception:  # inotify instances used up, a directory that went away
                 logging.getLogger("cronpoll").warning(
-                    "the file system does not tell about changes; looking every %g s", LOOK_SECONDS, exc_info=True
+                    "the file system does not tell about changes; looking every %g s",
+                    LOOK_SECONDS,
+                    exc_info=True,
                 )
                 await asyncio.sleep(60)
+
+    async def _follow_inotify(self, places: list[str]) -> None:
+        """Until the directories to watch are others."""
+        with inotify.Watch(places) as watch:
+            self._places_changed = watch.look
+            self.wake()  # what changed before it was watched
+            while self._places() == places:
+                await watch.changed()
+                self.wake()
+
+    async def _follow_watchfiles(self, places: list[str]) -> None:
+        import watchfiles
+
+        async for _ in watchfiles.awatch(*places, recursive=False, debounce=50, step=500):
+            self.wake()
+            if self._places() != places:
+                return
+
+
+def _stat(file: str) -> tuple[Any, ...] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    times = (found.st_mtime_ns, found.st_ctime_ns)
+    return (file, found.st_dev, found.st_ino, found.st_size, *times)

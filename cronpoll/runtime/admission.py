@@ -1,8 +1,10 @@
-"""Slots, and the queue for them. First come, first served.
+"""Slots and locks, and the queue for them. First come, first served.
 
-A start that is wanted and finds no slot is owed, not started: it waits, and is decided again when a slot is free. Since when
-it waits is known to the rules (`catch_up = "never"` does not leave out what waits), but only until a slot was offered. If the
-disk could not take the start then, the wait for a slot is over; the place in the queue is kept.
+A start that is wanted and finds no slot, or its lock taken, is owed, not started: it waits, and is
+decided again when there is one. Who waits for a lock does not keep others from a slot. Since when
+it waits is known to the rules (`catch_up = "never"` does not leave out what waits), but only until
+a slot was offered. If the disk could not take the start then, the wait for a slot is over; the
+place in the queue is kept.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ UNBOUNDED: Final = 1 << 62
 
 
 class Wait(NamedTuple):
+    """`holder`: the task that held the lock which is waited for."""
+
     since: datetime
     offered: bool = False
+    holder: str | None = None
 
 
 class Admission:
@@ -44,14 +49,17 @@ class Admission:
         """Who waits for a slot that was not offered yet, and since when."""
         return {name: wait.since for name, wait in self._waiting.items() if not wait.offered}
 
-    def queue(self, name: str, now: datetime) -> None:
-        self._waiting.setdefault(name, Wait(now))
+    def queue(self, name: str, now: datetime, holder: str | None = None) -> None:
+        wait = self._waiting.setdefault(name, Wait(now, holder=holder))
+        if holder is not None and wait.holder != holder:
+            self._waiting[name] = wait._replace(holder=holder)
 
     def leave(self, name: str) -> Wait | None:
         return self._waiting.pop(name, None)
 
     def not_written(self, admitted: dict[str, Wait]) -> None:
-        """These had a slot, and their start could not be made durable: back to the head of the queue."""
+        """These had a slot, and their start could not be made durable: back to the head of the
+        queue."""
         back = {name: wait._replace(offered=True) for name, wait in admitted.items()}
         self._waiting = {**back, **self._waiting}
 

@@ -1,7 +1,9 @@
-"""The interpreter of one run with `isolation = "process"`: imports the callback, calls it, says how it went, ends.
+"""The interpreter of one run with `isolation = "process"`: imports the callback, calls it, says how
+it went, ends.
 
-`python -P -m cronpoll.runtime.child REQUEST ANSWER`: two descriptors. The request comes pickled from the daemon that started
-us; the answer, if the callback raises, is a line of JSON. Whatever the callback does to this process happens to it alone.
+`python -P -m cronpoll.runtime.child REQUEST ANSWER`: two descriptors. The request comes pickled
+from the daemon that started us; the answer, if the callback raises, is a line of JSON. Whatever the
+callback does to this process happens to it alone.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from cronpoll.config.importer import resolve, stand_guard
+from cronpoll.runtime.runs import describe, kind_of
 
 
 async def _to_its_end(awaitable: Awaitable[Any]) -> None:
@@ -42,7 +45,8 @@ def main() -> None:
     reading, writing = map(int, sys.argv[1:3])
     os.set_inheritable(writing, False)
     with open(reading, "rb") as request:
-        target, args, kwargs, path, check_ownership = pickle.loads(request.read())  # noqa: S301  from the daemon itself
+        # From the daemon itself
+        target, args, kwargs, path, check_ownership = pickle.loads(request.read())  # noqa: S301
     sys.path[:0] = path
     if check_ownership:
         stand_guard(path)
@@ -55,8 +59,6 @@ def main() -> None:
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             raise
         traceback.print_exc()
-        from cronpoll.runtime.runs import describe, kind_of
-
         os.write(writing, json.dumps({"kind": kind_of(error), "text": describe(error)}).encode())
         sys.stderr.flush()
         sys.exit(1)

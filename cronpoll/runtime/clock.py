@@ -1,8 +1,8 @@
 """The only place that reads a clock.
 
-Two clocks, because they answer different questions. `wall` says what time it is; it can be set, so it decides what is due
-and nothing else. `monotonic` says how much time has passed, sleep of the machine included; nobody can set it, so delays
-are measured on it.
+Two clocks, because they answer different questions. `wall` says what time it is; it can be set, so
+it decides what is due and nothing else. `monotonic` says how much time has passed, sleep of the
+machine included; nobody can set it, so delays are measured on it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
+from cronpoll.core.zones import EPOCH
+
 if TYPE_CHECKING:
     import asyncio
 
 LONGEST_WAIT: Final = 60.0
 """After a step or a suspension things are looked at again within this time at the latest."""
 _APPROACH: Final = 0.25
-"""A long wait ends late by about a thousandth of its length, so it is made to end this much early and the rest is waited
-for separately."""
+"""A long wait ends late by about a thousandth of its length, so it is made to end this much early
+and the rest is waited for separately."""
+
+
+def plain(moment: datetime) -> datetime:
+    """The same instant in UTC, as a datetime and nothing else.
+
+    Tests that freeze time put a class of their own in the place of `datetime`. What is computed
+    from an instant is of its class, and that one can neither be written down nor compared by type.
+    """
+    return EPOCH + (moment - EPOCH)
 
 
 class Waker:
@@ -40,7 +51,8 @@ class Waker:
 
     async def wait(self, seconds: float) -> None:
         if not self._called:
-            import asyncio  # here, so that a command that only asks what time it is need not load it
+            # Here, so that a command that only asks what time it is need not load it
+            import asyncio
 
             loop = asyncio.get_running_loop()
             self._future = loop.create_future()
@@ -57,7 +69,8 @@ class Clock(Protocol):
     longest_wait: float
     """Seconds after which one looks again, whatever was expected."""
     every_minute: bool
-    """Whether there is a poll at every minute boundary, also when nothing is due. Always, but in simulated years."""
+    """Whether there is a poll at every minute boundary, also when nothing is due. Always, but in
+    simulated years."""
 
     def wall(self) -> datetime:
         """The present time, UTC."""
@@ -67,6 +80,9 @@ class Clock(Protocol):
 
     async def wait(self, seconds: float, waker: Waker) -> None:
         """Return after that time, or earlier: when woken, or for reasons of the clock's own."""
+
+    def synchronised(self) -> bool:
+        """Whether the machine says that its wall clock follows a time source."""
 
 
 def monotonic_microseconds() -> int:
@@ -79,10 +95,12 @@ class SystemClock:
 
     longest_wait = LONGEST_WAIT
     every_minute = True
-    _boottime: Final = getattr(time, "CLOCK_BOOTTIME", None)  # Linux; elsewhere the sleep of the machine is not counted
+    _boottime: Final = getattr(
+        time, "CLOCK_BOOTTIME", None
+    )  # Linux; elsewhere the sleep of the machine is not counted
 
     def wall(self) -> datetime:
-        return datetime.now(UTC)
+        return plain(datetime.now(UTC))
 
     def monotonic(self) -> float:
         return time.monotonic() if self._boottime is None else time.clock_gettime(self._boottime)
@@ -91,3 +109,24 @@ class SystemClock:
         if seconds > 2 * _APPROACH:
             seconds -= _APPROACH
         await waker.wait(seconds)
+
+    def synchronised(self) -> bool:
+        return _kernel_synchronised()
+
+
+def _kernel_synchronised() -> bool:
+    """What adjtimex(2) says. Where there is none, or it may not be asked: not known, so no."""
+    import ctypes  # seldom needed: only while the clock is not believed
+
+    buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes = 0: change nothing
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(buffer)
+    except (OSError, AttributeError):
+        return False
+    return 0 <= state != _TIME_ERROR
+
+
+_TIMEX_BYTES: Final = 512
+"""More than any platform's struct timex."""
+_TIME_ERROR: Final = 5
+"""TIME_ERROR of <sys/timex.h>: the clock is not synchronised."""

@@ -1,20 +1,26 @@
-"""The loop: wait, ask what follows, make it durable, install it. The only place where steps meet the world.
+"""The loop: wait, ask what follows, make it durable, install it. The only place where steps meet
+the world.
 
-One cycle at a time. A cycle takes in what has happened (runs that ended, a request to change the registrations, the time),
-computes the steps of the tasks concerned (`steps`), admits the starts for which there are slots, appends the events to the
-store, and only then installs: timers, runs, answers. Everything that happens while a cycle waits for the disk is taken in by
-the next one, so batches form by themselves: however many tasks are due, they share one write and one fsync.
+One cycle at a time. A cycle takes in what has happened (runs that ended, a request to change the
+registrations, the time), computes the steps of the tasks concerned (`steps`), admits the starts for
+which there are slots, appends the events to the store, and only then installs: timers, runs,
+answers. Everything that happens while a cycle waits for the disk is taken in by the next one, so
+batches form by themselves: however many tasks are due, they share one write and one fsync.
 
-What is a fact is folded at once (a run has ended, whether or not the disk can take note of it; the event waits in the
-backlog). A step is installed when it is durable and dropped when it cannot be made so. It was a value, nothing had changed, so
-nothing is taken back: the tasks are looked at again later. Hence the crash windows:
+What is a fact is folded at once (a run has ended, whether or not the disk can take note of it; the
+event waits in the backlog). A step is installed when it is durable and dropped when it cannot be
+made so. It was a value, nothing had changed, so nothing is taken back: the tasks are looked at
+again later. Hence the crash windows:
 
     before the append     nothing happened; the start is owed after the restart as it was before
-    after the append      the run is in the journal as open; the restart finds it interrupted and starts it again
-    after the end         as before, until the end is in the journal; the restart starts it again, for it cannot know better
+    after the append      the run is in the journal as open; the restart finds it interrupted and
+                          starts it again
+    after the end         as before, until the end is in the journal; the restart starts it again,
+                          for it cannot know better
 
-A stop goes through phases: running, draining (nothing starts, what runs has its time), cutting (what still runs has been told
-to end), over. What outlasts the last grace is given up, and occupies its name in this process until it ends (`lingering`).
+A stop goes through phases: running, draining (nothing starts, what runs has its time), cutting
+(what still runs has been told to end), over. What outlasts the last grace is given up, and occupies
+its name in this process until it ends (`lingering`).
 
 Callbacks, signals and reloads never change state; they leave a note and wake the loop.
 """
@@ -33,32 +39,53 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
-from cronpoll.core import steps
+from cronpoll.core import orders, steps
 from cronpoll.core.errors import (
     SchedulerFailedError,
     ScheduleTaskError,
     StopSchedulerError,
     StoreWriteError,
 )
-from cronpoll.core.model import Book, Registration
+from cronpoll.core.model import Book, Operator, Registration, TaskConfig
+from cronpoll.core.notices import late_since
 from cronpoll.core.reconcile import Reconciled, reconcile
 from cronpoll.core.steps import NO_TIMERS, NOTHING, End, Now, Refusal, Start, Step
 from cronpoll.runtime.admission import Admission, Wait
 from cronpoll.runtime.clock import Clock, Waker
-from cronpoll.runtime.clockwatch import ClockWatch
+from cronpoll.runtime.clockwatch import ASK_SECONDS, Belief, ClockWatch, Waiting
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.lingering import LINGERING
 from cronpoll.runtime.observe import Observer
-from cronpoll.runtime.orders import Order, Orders, Verb, refuse
+from cronpoll.runtime.orders import Order, Orders, refuse
 from cronpoll.runtime.polling import Polling
 from cronpoll.runtime.roster import Entry, Roster
-from cronpoll.runtime.runs import Run, RunFailedError, ThreadPerCall, describe, end_of, perform
+from cronpoll.runtime.runs import (
+    OfFailure,
+    Run,
+    RunFailedError,
+    ThreadPerCall,
+    describe,
+    end_of,
+    perform,
+)
 from cronpoll.runtime.survivors import GRACE_SECONDS, Processes, Survivors
-from cronpoll.store.journal import Store
+from cronpoll.store.api import Store
 
 STOP_GRACE_SECONDS: Final = GRACE_SECONDS + 5.0
-"""How long a cancelled coroutine may take to end before a stop goes on without it: enough to end a process in order."""
+"""How long a cancelled coroutine may take to end before a stop goes on without it: enough to end a
+process in order."""
+
+
+_SLICE: Final = 500
+"""Registrations whose configs are worked out in one go: about five milliseconds."""
+
+
+class Prepared(NamedTuple):
+    """What a list of registrations means where the host's zone is `host`: a config for each."""
+
+    host: str
+    configs: list[TaskConfig]
 
 
 class Change(NamedTuple):
@@ -66,6 +93,7 @@ class Change(NamedTuple):
 
     registrations: Sequence[Registration]
     done: asyncio.Future[Reconciled]
+    prepared: Prepared | None = None
 
 
 class Phase(IntEnum):
@@ -80,11 +108,13 @@ class Phase(IntEnum):
 class Batch:
     """What one cycle wants to make durable together, and what is installed when it is.
 
-    events: in order. steps: with the tasks they are of. runs: to be launched; admitted: those of them that had waited.
-    leaving: who does not wait for a slot any more. answers: to orders. names: everybody who was looked at, to be looked at again if nothing comes of it.
+    events: in order. steps: with the tasks they are of. runs: to be launched; admitted: those of
+    them that had waited. leaving: who does not wait for a slot any more. answers: to orders. ends:
+    runs that somebody wants to end. names: everybody who was looked at, to be looked at again if
+    nothing comes of it.
     """
 
-    __slots__ = ("admitted", "answers", "events", "leaving", "names", "runs", "steps")
+    __slots__ = ("admitted", "answers", "ends", "events", "leaving", "names", "runs", "steps")
 
     def __init__(self) -> None:
         self.events: list[e.Event] = []
@@ -93,6 +123,7 @@ class Batch:
         self.admitted: dict[str, Wait] = {}
         self.leaving: list[str] = []
         self.answers: list[tuple[Order, str]] = []
+        self.ends: list[str] = []
         self.names: dict[str, None] = {}
 
     def add(self, entry: Entry, step: Step) -> None:
@@ -115,12 +146,14 @@ class Engine:
         host_zone: ZoneSource,
         max_concurrent: int | None,
         processes: Processes | None = None,
+        of_failure: OfFailure | None = None,
     ) -> None:
         self._clock = clock
         self._observer = observer
         self._level = observer.level
         self._host_zone = host_zone
         self._max_concurrent = max_concurrent
+        self._of_failure = of_failure
         self._place = store.place
         self._ledger = Ledger(store, clock, self._emit)
         self._roster = Roster(host_zone())
@@ -128,6 +161,7 @@ class Engine:
         self._entries = self._roster.entries
         self._threads = ThreadPerCall()
         self._waker = Waker()
+        self._belief = Belief(clock)
 
         self._runs: dict[str, Run] = {}
         self._timed: set[str] = set()  # those of them that may take only so long
@@ -137,10 +171,22 @@ class Engine:
         self._orders = Orders()
         self._admission = Admission(max_concurrent)
         self._notes: list[e.Event] = []
-        self._survivors = None if processes is None else Survivors(processes, clock, self._tell, self._look_at)
+        self._occupied: dict[str, list[str]] = {}  # by runs that go on in this process
+        self._survivors = (
+            None
+            if processes is None
+            else Survivors(
+                processes,
+                clock,
+                self._tell,
+                self._look_at,
+                lambda name: self._occupied.get(name, ()),
+            )
+        )
         self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
-        self._occupied: dict[str, int] = {}
         self._run_numbers = count(1)
+        self._locks: dict[str, str] = {}
+        self._watchers: dict[str, list[asyncio.Future[e.Event]]] = {}
 
         self._phase = Phase.RUNNING
         self._may_end = False
@@ -150,10 +196,11 @@ class Engine:
         self._stop_error: BaseException | None = None
         self._loop_task: asyncio.Task[None] | None = None
 
-    # -- from outside ---------------------------------------------------------------------------------------------------
+    # -- from outside ------------------------------------------------------------------------------
 
     async def start(self, registrations: Sequence[Registration]) -> Reconciled:
-        """Open the store, take the registrations over, begin. If it fails, everything is as before."""
+        """Open the store, take the registrations over, begin. If it fails, everything is as
+        before."""
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         try:
             self._instance, findings = await self._ledger.open(now)
@@ -164,6 +211,7 @@ class Engine:
         try:
             self._began = now
             self._clocks = ClockWatch(now, elapsed)
+            self._doubt(now, elapsed)
             self._polling = Polling(self._roster, now, self._emit)
             identifier, zone = self.book.scheduler_identifier, self._roster.calendar.zones.host.key
             for found in findings:  # told also if nothing can be written: it was done
@@ -176,33 +224,47 @@ class Engine:
         if self._survivors is not None:
             self._survivors.begin(self.book)
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
-        # Behind it, so that who is set free from a thread finds the loop; and before its first step, so that nothing starts.
+        # Behind it, so that who is set free from a thread finds the loop; and before its first
+        # step, so that nothing starts.
         for run_id, name in LINGERING.runs(self._place, self._free).items():
-            self._occupied[name] = self._occupied.get(name, 0) + 1
-            self._tell(e.TaskSurvivorFound(now, name, run_id, os.getpid(), "a thread or coroutine", "wait"))
+            self._occupied.setdefault(name, []).append(run_id)
+            self._tell(
+                e.TaskSurvivorFound(now, name, run_id, os.getpid(), "a thread or coroutine", "wait")
+            )
         return outcome
 
     async def change(self, registrations: Sequence[Registration]) -> Reconciled:
         """Replace the registrations. If it fails, the previous ones stay in force."""
         self._must_be_alive()
+        prepared = await self._prepared(registrations)
+        self._must_be_alive()
         done: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
-        self._changes.append(Change(registrations, done))
+        self._changes.append(Change(registrations, done, prepared))
         self._waker.wake()
-        # A caller who gives up while it waits takes the request back, unless it is being served already.
+        # A caller who gives up while it waits takes the request back, unless it is being served
+        # already.
         return await done
 
-    async def order(self, verb: Verb, name: str) -> str:
-        """Carry out an order by hand: the run's id, or the state it led to. Or it is refused, with the reason."""
+    async def order(self, wanted: orders.Wanted, name: str, by: Operator | None = None) -> str:
+        """Carry out an order by hand: the run's id, or the state it led to. Or it is refused, with
+        the reason."""
         self._must_be_alive()
-        answer = self._orders.add(verb, name)
+        answer = self._orders.add(wanted, name, by)
         self._waker.wake()
         return await answer
 
-    def halt(self, timeout: float | None) -> None:
-        """From now on nothing is started. What runs has `timeout` seconds before it is cut off; None: as long as it takes.
+    def end_of(self, run_id: str) -> asyncio.Future[e.Event]:
+        """The end of a run that is open, once it comes."""
+        end: asyncio.Future[e.Event] = asyncio.get_running_loop().create_future()
+        self._watchers.setdefault(run_id, []).append(end)
+        return end
 
-        Changes of the registrations are still served: the store stays open until `finish`. A second call may shorten the
-        time to none; what it has cut is not given back.
+    def halt(self, timeout: float | None) -> None:
+        """From now on nothing is started. What runs has `timeout` seconds before it is cut off;
+        None: as long as it takes.
+
+        Changes of the registrations are still served: the store stays open until `finish`. A second
+        call may shorten the time to none; what it has cut is not given back.
         """
         if self._phase is Phase.RUNNING:
             self._phase = Phase.DRAINING
@@ -238,6 +300,17 @@ class Engine:
         await asyncio.wait([self._loop_task])
         return self._stop_error
 
+    def note(self, event: e.Event) -> None:
+        """A fact from outside, to be written down with the next batch."""
+        self._tell(event)
+
+    def late_since(self, name: str) -> datetime | None:
+        """The oldest due instant of a task that is not done yet."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        return late_since(entry.state, entry.group, self._clock.wall())
+
     def next_due(self) -> datetime | None:
         """The next due instant of any task."""
         return self._agenda.next_due()
@@ -245,19 +318,50 @@ class Engine:
     def running(self) -> int:
         return len(self._runs)
 
+    def open_runs(self) -> list[tuple[str, float]]:
+        """Whose runs are open, and for how many seconds."""
+        elapsed = self._clock.monotonic()
+        return [(run.task_name, elapsed - run.started_elapsed) for run in self._runs.values()]
+
     def held(self) -> list[str]:
         """Tasks of which nothing starts before earlier runs of them are really gone."""
         return [*self._held, *(name for name in self._occupied if name not in self._held)]
+
+    def waiting(self) -> dict[str, datetime]:
+        """Who waits for a slot, and since when."""
+        return self._admission.waiting()
+
+    def free(self) -> int | None:
+        """How many more runs may begin; None: any number."""
+        if self._max_concurrent is None:
+            return None
+        return max(0, self._admission.free(len(self._runs)))
+
+    @property
+    def clock_waited_for(self) -> Waiting | None:
+        """What is recorded, and until when at most it is waited for the clock to come back to it;
+        None while the clock is believed."""
+        return self._belief.waiting
 
     @property
     def book(self) -> Book:
         return self._ledger.book
 
     @property
+    def slow_write(self) -> e.StoreSlow | None:
+        """The last write that took long, if there was one."""
+        return self._ledger.slow_write
+
+    @property
     def degraded(self) -> bool:
         return self._ledger.degraded
 
-    # -- the loop -------------------------------------------------------------------------------------------------------
+    @property
+    def degraded_by(self) -> str | None:
+        """Why state cannot be written, as of the last try; None while it can be."""
+        return self._ledger.degraded_by
+
+    # -- the loop ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
@@ -271,8 +375,11 @@ class Engine:
             await self._finish()
         except BaseException as error:
             if isinstance(error, Exception):
-                # Ours, or the clock's, or the store's in a way nobody foresaw. Never silently: nothing is scheduled now.
-                logging.getLogger("cronpoll").critical("the scheduler failed and starts nothing more", exc_info=error)
+                # Ours, or the clock's, or the store's in a way nobody foresaw. Never silently:
+                # nothing is scheduled now.
+                logging.getLogger("cronpoll").critical(
+                    "the scheduler failed and starts nothing more", exc_info=error
+                )
                 for run in self._runs.values():  # what it had started goes on
                     LINGERING.hold(self._place, run)
             self._refuse_requests(error)
@@ -280,6 +387,9 @@ class Engine:
             raise
         finally:
             self._entries.clear()
+            for watchers in self._watchers.values():
+                for watcher in watchers:
+                    watcher.cancel()
             LINGERING.forget(self._place, self._free)
             await self._ledger.close()
             self._orders.refuse_all("the scheduler has stopped")  # what came with the last write
@@ -298,8 +408,11 @@ class Engine:
         ended, self._ended = self._ended, []
         behind: list[Run] = []
         if ended and self._clocks.stepped(now, elapsed):
-            # In the order of time: a run that ended before the clock was set counts its retry from an instant before that.
-            behind = [run for run in ended if self._clocks.stepped(run.ended_at or now, run.ended_elapsed)]
+            # In the order of time: a run that ended before the clock was set counts its retry from
+            # an instant before that.
+            behind = [
+                run for run in ended if self._clocks.stepped(run.ended_at or now, run.ended_elapsed)
+            ]
             ended = [run for run in ended if run not in behind]
         for run in ended:
             self._record_end(run)
@@ -308,7 +421,8 @@ class Engine:
             self._record_end(run)
         while self._changes:
             await self._answer_change(self._changes.pop(0))
-            # Time has passed on the disk. What was registered meanwhile must not be judged by an earlier now.
+            # Time has passed on the disk. What was registered meanwhile must not be judged by an
+            # earlier now.
             now, elapsed = self._clock.wall(), self._clock.monotonic()
         polled = self._polling.begin(now, self._level)
         if polled is not None:
@@ -322,7 +436,7 @@ class Engine:
         executed = evaluated = 0
         if self._ledger.may_write(elapsed):
             if self._look or self._orders or self._admission:
-                batch = self._decide(Now(now, elapsed, self._began))
+                batch = self._decide(Now(now, elapsed, self._began, self._belief.behind))
                 evaluated = len(batch.names)
                 executed = await self._carry_out(batch)
             else:
@@ -342,33 +456,50 @@ class Engine:
         due = self._agenda.next_due()
         if due is not None:
             pause = min(pause, (due - now).total_seconds())
+        if self._belief.waiting is not None:
+            pause = min(pause, ASK_SECONDS, self._belief.waiting.until - elapsed)
         for instant in (self._agenda.next_delay(), self._stop_deadline, self._ledger.try_again_at):
             if instant is not None:
                 pause = min(pause, instant - elapsed)
         return max(pause, 0.0)
 
     def _watch_clock(self, now: datetime, elapsed: float) -> None:
+        self._clocks.planned_pause += self._ledger.waited()  # the disk's time is no suspension
         noticed = self._clocks.look(now, elapsed)
         if noticed.set_back:
-            self._agenda.replace_all(now)  # however small the step: instants passed once may lie ahead again
+            self._agenda.replace_all(
+                now
+            )  # however small the step: instants passed once may lie ahead again
         if noticed.late is not None:
             self._ledger.record(e.SuspensionDetected(now, round(noticed.late * 1_000, 3)))
-        if noticed.step is None:
+        if noticed.step is not None:
+            self._ledger.record(e.ClockStepped(now, round(noticed.step * 1_000, 3)))
+            self._agenda.replace_all(now)
+            if noticed.step < 0:
+                self._polling.set_back(now)
+                self._doubt(now, elapsed)
+        decided = self._belief.decided(now, elapsed)
+        if noticed.step is None and not decided:
             return
-        self._ledger.record(e.ClockStepped(now, round(noticed.step * 1_000, 3)))
-        self._agenda.replace_all(now)
-        if noticed.step < 0:
-            self._polling.set_back(now)
-        for entry in self._entries.values():
-            for event in steps.after_clock_step(entry.state, now):
-                self._ledger.record(event)
-        # Set forward, instants may have been passed without the agenda having named them; look at everybody once.
+        if self._belief.waiting is None:
+            for entry in self._entries.values():
+                for event in steps.after_clock_step(entry.state, now):
+                    self._ledger.record(event)
+        # Set forward, instants may have been passed without the agenda having named them; look at
+        # everybody once.
         self._look.update(dict.fromkeys(self._entries))
 
-    # -- runs ------------------------------------------------------------------------------------------------------------
+    def _doubt(self, now: datetime, elapsed: float) -> None:
+        waiting = self._belief.doubt(self.book.tasks.values(), now, elapsed)
+        if waiting is not None:
+            wait_ms = round((waiting.until - elapsed) * 1_000, 3)
+            self._emit(e.ClockNotBelieved(now, waiting.recorded, wait_ms))
+
+    # -- runs --------------------------------------------------------------------------------------
 
     def _tell(self, event: e.Event) -> None:
-        """Something happened in or around a run: it is told now, or with the next cycle if it has to be written down."""
+        """Something happened in or around a run: it is told now, or with the next cycle if it has
+        to be written down."""
         if event.journaled:
             self._notes.append(event)
             self._waker.wake()
@@ -385,7 +516,8 @@ class Engine:
         self._waker.wake()
 
     def _free(self, name: str) -> None:
-        """An earlier run of this name that a stop had given up has ended at last. Called from any thread."""
+        """An earlier run of this name that a stop had given up has ended at last. Called from any
+        thread."""
         if self._loop_task is not None:
             try:
                 self._loop_task.get_loop().call_soon_threadsafe(self._no_longer_occupied, name)
@@ -393,10 +525,12 @@ class Engine:
                 pass
 
     def _no_longer_occupied(self, name: str) -> None:
-        count = self._occupied.pop(name, None)
-        if count is not None:
-            self._tell(e.TaskSurvivorsGone(self._clock.wall(), name, count, 0))
-            self._look_at(name)
+        ended = self._occupied.pop(name, None)
+        if ended is None:
+            return
+        if self._survivors is None or not self._survivors.ended(name, ended):
+            self._tell(e.TaskSurvivorsGone(self._clock.wall(), name, len(ended), 0, tuple(ended)))
+        self._look_at(name)
 
     def _record_end(self, run: Run) -> None:
         error, at, elapsed = run.error, run.ended_at, run.ended_elapsed
@@ -419,19 +553,27 @@ class Engine:
             self._ledger.record(event, told)
         if entry is not None:
             entry.timers = step.timers
+        for watcher in self._watchers.pop(run.run_id, ()):
+            if not watcher.done():
+                watcher.set_result(step.events[-1])
 
     def _runs_of(self, name: str) -> list[Run]:
         task = self.book.tasks.get(name)
-        return [] if task is None else [self._runs[run.run_id] for run in task.runs if run.run_id in self._runs]
+        return (
+            []
+            if task is None
+            else [self._runs[run.run_id] for run in task.runs if run.run_id in self._runs]
+        )
 
     def _cut_overdue(self, elapsed: float) -> None:
         for name in self._look if self._timed else ():
             for run in self._runs_of(name):
-                # The very sum that the agenda was given: by a rounded difference it could be a hair too early, and nobody would look again.
+                # The very sum that the agenda was given: by a rounded difference it could be a hair
+                # too early, and nobody would look again.
                 if run.timeout is not None and elapsed >= run.started_elapsed + run.timeout:
                     run.end("timeout")
 
-    # -- registrations ---------------------------------------------------------------------------------------------------
+    # -- registrations -----------------------------------------------------------------------------
 
     async def _answer_change(self, change: Change) -> None:
         if change.done.cancelled():
@@ -439,7 +581,10 @@ class Engine:
         zones = self._roster.calendar.zones
         before, zones.host = zones.host, self._host_zone()
         try:
-            outcome = await self._register(change.registrations, [], after_restart=False)
+            with collection_paused(len(change.registrations)):
+                outcome = await self._register(
+                    change.registrations, [], after_restart=False, prepared=change.prepared
+                )
         except BaseException as error:
             zones.host = before  # so that a change of the host's zone is noticed again
             refuse(change.done, error)
@@ -449,17 +594,44 @@ class Engine:
         if not change.done.done():
             change.done.set_result(outcome)
 
+    async def _prepared(self, registrations: Sequence[Registration]) -> Prepared | None:
+        """The configs of many registrations, worked out in slices while the loop goes on.
+
+        They follow from the registrations and the host's zone and from nothing that can change in
+        between; whoever uses them asks whether the zone is still that one.
+        """
+        if len(registrations) <= _SLICE:
+            return None
+        host = self._host_zone().key
+        configs: list[TaskConfig] = []
+        for first in range(0, len(registrations), _SLICE):
+            more = registrations[first : first + _SLICE]
+            configs += [self._roster.config_of(registration, host) for registration in more]
+            await asyncio.sleep(0)
+        return Prepared(host, configs)
+
     async def _register(
-        self, registrations: Sequence[Registration], preface: list[e.Event], *, after_restart: bool
+        self,
+        registrations: Sequence[Registration],
+        preface: list[e.Event],
+        *,
+        after_restart: bool,
+        prepared: Prepared | None = None,
     ) -> Reconciled:
-        """Make the registrations the present ones: compute, make durable, fold. Raises with nothing changed."""
+        """Make the registrations the present ones: compute, make durable, fold. Raises with nothing
+        changed."""
         now = self._clock.wall()
         roster, book = self._roster, self.book
-        wanted = [(registration.name, roster.config_of(registration)) for registration in registrations]
+        host = roster.calendar.zones.host.key
+        if prepared is None or prepared.host != host:
+            configs = [roster.config_of(registration, host) for registration in registrations]
+        else:
+            configs = prepared.configs
+        names = [registration.name for registration in registrations]
         outcome = reconcile(
             book,
-            wanted,
-            Now(now, self._clock.monotonic(), self._began),
+            list(zip(names, configs, strict=True)),
+            Now(now, self._clock.monotonic(), self._began, self._belief.behind),
             roster.calendar,
             after_restart=after_restart,
             waiting=self._admission.waiting(),
@@ -475,16 +647,22 @@ class Engine:
                 raise ScheduleTaskError(*named, error) from error
         looks = roster.install(registrations, book, now, self._clock.monotonic())
         self._look.update(dict.fromkeys(looks))
-        # Any option can change what is owed: a minute that was to wait for the run may be allowed beside it now.
-        changed = [event.task_name for event in outcome.events if isinstance(event, e.TaskOverridden)]
+        # Any option can change what is owed: a minute that was to wait for the run may be allowed
+        # beside it now.
+        changed = [
+            event.task_name for event in outcome.events if isinstance(event, e.TaskOverridden)
+        ]
         self._look.update(dict.fromkeys(changed))
         self._admission.keep(self._entries)
         self._announce([*preface[:1], *outcome.events], outcome, now)
         return outcome
 
     @staticmethod
-    def _first_named(events: Sequence[e.Event], registrations: Sequence[Registration]) -> tuple[str, str] | None:
-        """Name and expression for the error of a take-over that could not be written: the first task it would change."""
+    def _first_named(
+        events: Sequence[e.Event], registrations: Sequence[Registration]
+    ) -> tuple[str, str] | None:
+        """Name and expression for the error of a take-over that could not be written: the first
+        task it would change."""
         for event in events:
             if isinstance(event, e.TaskAdded):
                 return event.task_name, event.cron_expression
@@ -500,22 +678,28 @@ class Engine:
                 self._emit(e.TaskPreserved(now, name))
             for name, entry in self._entries.items():
                 config = entry.state.config
-                self._emit(e.TaskScheduled(now, name, config.cron_expression, config.retry_delay_ms))
+                self._emit(
+                    e.TaskScheduled(now, name, config.cron_expression, config.retry_delay_ms)
+                )
         self._polling.tasks_changed(now)
 
-    # -- steps -----------------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def _decide(self, now: Now) -> Batch:
-        """The steps of every task that needs a look, longest waiting first, and of what was ordered."""
+        """The steps of every task that needs a look, longest waiting first, and of what was
+        ordered."""
         batch = Batch()
         if self._phase is not Phase.RUNNING:
             self._orders.refuse_all("the scheduler is stopping")
             return batch
         looks, self._look = self._look, {}
         free = self._admission.free(len(self._runs))
+        self._locks = self._taken_locks()
         for name in self._admission.names if free > 0 else ():
             if free <= 0:
                 break
+            if self._locks and self._lock_holder(name) is not None:
+                continue
             looks.pop(name, None)
             free -= self._consider(name, batch, now, free)
         for name in looks:
@@ -524,69 +708,139 @@ class Engine:
             self._consider_order(order, batch, now)
         return batch
 
+    def _taken_locks(self) -> dict[str, str]:
+        """The locks that are taken, and by which task: one that runs, or of which something of an
+        earlier run may be alive."""
+        if not self._roster.uses_locks:
+            return {}
+        taken: dict[str, str] = {}
+        names = [*(run.task_name for run in self._runs.values()), *self._held, *self._occupied]
+        for name in names:
+            task = self.book.tasks.get(name)
+            if task is not None and task.config.options.lock is not None:
+                taken[task.config.options.lock] = name
+        return taken
+
+    def _lock_holder(self, name: str) -> str | None:
+        """Who else holds the lock of a task."""
+        entry = self._entries.get(name)
+        lock = None if entry is None else entry.state.config.options.lock
+        holder = None if lock is None else self._locks.get(lock)
+        return None if holder == name else holder
+
     def _consider(self, name: str, batch: Batch, now: Now, free: int) -> int:
         """The step of one task. Returns the number of slots taken, 1 or 0."""
         batch.names[name] = None
         entry = self._entries.get(name)
-        if entry is None or name in self._held or name in self._occupied:  # a held one is looked at when it is free
+        if (
+            entry is None or name in self._held or name in self._occupied
+        ):  # a held one is looked at when it is free
             self._admission.leave(name)
             return 0
         wait = self._admission.wait_of(name)
         since = None if wait is None or wait.offered else wait.since
         step = steps.next_step(entry.state, entry.timers, entry.group, now, since)
         if step.start is None:
-            if wait is not None and not entry.state.runs and not step.look_again:  # a run by hand does not end the wait
+            if (
+                wait is not None and not entry.state.runs and not step.look_again
+            ):  # a run by hand does not end the wait
                 batch.leaving.append(name)
             if step is not NOTHING or entry.timers is not NO_TIMERS:
                 batch.add(entry, step)
             return 0
-        if free <= 0:
-            self._admission.queue(name, now.wall)
+        holder = self._lock_holder(name) if self._locks else None
+        if free <= 0 or holder is not None:
+            self._admission.queue(name, now.wall, holder)
             batch.add(entry, step._replace(start=None))
             return 0
         if wait is not None:
             batch.admitted[name] = wait
             self._admission.leave(name)
         batch.events += step.events
-        self._admit(entry, step.start, batch, now, None if wait is None else wait.since)
+        if step.moment is not None:
+            self._agenda.at(name, step.moment)
+        self._admit(entry, step.start, batch, now, wait)
+        if step.start.ordered_for is not None:  # what is due may begin beside it, or replace it
+            self._look[name] = None
         return 1
 
-    def _admit(self, entry: Entry, start: Start, batch: Batch, now: Now, waited_since: datetime | None) -> Run:
+    def _admit(self, entry: Entry, start: Start, batch: Batch, now: Now, wait: Wait | None) -> Run:
         state = entry.state
         run_id = f"{self._instance}-{next(self._run_numbers)}"
         manual = start.trigger == "manual"
-        callback, is_async, timeout = entry.callback, entry.is_async, entry.timeout
-        run = Run(state.task_name, run_id, callback, is_async, now.wall, now.elapsed, self._tell, timeout, manual)
-        batch.events += steps.started(state, start, run_id, now.wall, waited_since)
+        callback = entry.registration.callback
+        is_async, timeout = entry.is_async, entry.timeout
+        run = Run(
+            state.task_name,
+            run_id,
+            callback,
+            is_async,
+            now.wall,
+            now.elapsed,
+            self._tell,
+            timeout,
+            manual,
+        )
+        waited = (None, None) if wait is None else (wait.since, wait.holder)
+        batch.events += steps.started(state, start, run_id, now.wall, *waited)
+        if self._roster.uses_locks and state.config.options.lock is not None:
+            self._locks[state.config.options.lock] = state.task_name
         batch.runs.append(run)
         return run
 
     def _consider_order(self, order: Order, batch: Batch, now: Now) -> None:
-        name = order.name
+        name, wanted = order.name, order.wanted
+        if batch.concerns(name):
+            self._orders.put_back(order)
+            return
+        if isinstance(wanted, orders.StopRun):
+            self._consider_end(order, wanted, batch, now)
+            return
         entry = self._entries.get(name)
         if entry is None:
             order.refuse("no task of this name is registered")
             return
-        if batch.concerns(name):
-            self._orders.put_back(order)
-            return
-        if order.verb == "start" and name in self._held:
-            order.refuse("processes of an earlier run of it are still alive")
-            return
-        if order.verb == "start" and name in self._occupied:
-            order.refuse("an earlier run of it, which a stop gave up, has not ended yet")
-            return
-        step = steps.ordered(entry.state, entry.timers, entry.group, now, order.verb)
-        if isinstance(step, Refusal):
-            order.refuse(step.reason)
-        elif step.start is not None:
-            batch.answers.append((order, self._admit(entry, step.start, batch, now, None).run_id))
+        if isinstance(wanted, orders.StartNow):
+            hindrance = self._hindrance(name)
+            if hindrance is not None:
+                order.refuse(hindrance)
+                return
+        made = orders.ordered(entry.state, entry.timers, entry.group, now, wanted, order.by)
+        if isinstance(made, Refusal):
+            order.refuse(made.reason)
+        elif made.step.start is not None:
+            run = self._admit(entry, made.step.start, batch, now, None)
+            batch.answers.append((order, run.run_id))
         else:
-            batch.add(entry, step)
-            answer = "suspended" if order.verb == "suspend" else "resumed"
-            if answer == "resumed" and entry.state.config.options.suspend:
-                answer = "still suspended by the file"
-            batch.answers.append((order, answer))
+            batch.add(entry, made.step)
+            batch.answers.append((order, made.answer))
+
+    def _hindrance(self, name: str) -> str | None:
+        """Why nothing of a task can be started by hand now."""
+        if name in self._held:
+            return "processes of an earlier run of it are still alive"
+        if name in self._occupied:
+            return "an earlier run of it, which a stop gave up, has not ended yet"
+        holder = self._lock_holder(name)
+        return None if holder is None else f"its lock is held by task {holder}"
+
+    def _consider_end(self, order: Order, wanted: orders.StopRun, batch: Batch, now: Now) -> None:
+        """Also of a task that is not registered any more, and whose run goes on."""
+        task = self.book.tasks.get(order.name)
+        if task is None or not (task.registered or task.runs):
+            order.refuse("no task of this name is registered")
+            return
+        made = orders.run_stopped(task, wanted, now, order.by)
+        if isinstance(made, Refusal):
+            order.refuse(made.reason)
+            return
+        threads = [run for run in self._runs_of(order.name) if not run.is_async]
+        if any(run.run_id in made.step.ends for run in threads):
+            order.refuse("it runs in a thread of the daemon, which cannot be ended from outside")
+            return
+        batch.events += made.step.events
+        batch.ends += made.step.ends
+        batch.answers.append((order, made.answer))
 
     async def _write_backlog(self) -> None:
         try:
@@ -599,7 +853,8 @@ class Engine:
         try:
             await self._ledger.commit([event for event in batch.events if event.journaled])
         except StoreWriteError as error:
-            # Nothing of it has happened. All that was looked at is looked at again when the store can be written to.
+            # Nothing of it has happened. All that was looked at is looked at again when the store
+            # can be written to.
             self._look.update(batch.names)
             self._admission.not_written(batch.admitted)
             for order, _ in batch.answers:
@@ -614,6 +869,9 @@ class Engine:
             self._install(entry, step)
         for order, answer in batch.answers:
             order.fulfil(answer)
+        for run_id in batch.ends:
+            if run_id in self._runs:
+                self._runs[run_id].end("by hand")
         with collection_paused(len(batch.runs)):
             self._launch(batch.runs)
         return len(batch.runs)
@@ -624,6 +882,8 @@ class Engine:
         if step.look_at is not None and step.look_at != entry.look_at:
             entry.look_at = step.look_at
             self._agenda.delay(entry.state.task_name, step.look_at)
+        if step.moment is not None:
+            self._agenda.at(entry.state.task_name, step.moment)
         if step.look_again:
             self._look[entry.state.task_name] = None
         if step.replace:
@@ -639,12 +899,12 @@ class Engine:
                 entry.timers, entry.look_at = NO_TIMERS, None
             run.started_elapsed = elapsed  # what the disk took is not the run's time
             self._runs[run.run_id] = run
-            run.task = create_task(perform(run, self._threads, self._report))
+            run.task = create_task(perform(run, self._threads, self._report, self._of_failure))
             if run.timeout is not None:
                 self._timed.add(run.run_id)
                 self._agenda.delay(run.task_name, run.started_elapsed + run.timeout)
 
-    # -- polls -----------------------------------------------------------------------------------------------------------
+    # -- polls -------------------------------------------------------------------------------------
 
     def _end_poll(self, minute: datetime, evaluated: int, executed: int, began: float) -> None:
         if self._level <= e.DEBUG:
@@ -659,13 +919,14 @@ class Engine:
             unheard.add_done_callback(lambda done: done.exception())
             self._changes.append(Change(self._roster.registrations, unheard))
 
-    # -- the end ---------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def _over(self) -> bool:
         return self._may_end and not (self._runs or self._ended or self._changes)
 
     def _cut_off(self, elapsed: float) -> None:
-        """During a stop: once its time is over, end what still runs; once the grace is over too, give it up."""
+        """During a stop: once its time is over, end what still runs; once the grace is over too,
+        give it up."""
         self._polling.stop_requested(self._clock.wall())
         if self._stop_timeout is None:
             return
@@ -674,7 +935,9 @@ class Engine:
         if elapsed < self._stop_deadline:
             return
         coroutines = [run for run in self._runs.values() if run.is_async and run.task is not None]
-        if coroutines and self._phase is Phase.DRAINING:  # who was told to end before gets this grace, too
+        if (
+            coroutines and self._phase is Phase.DRAINING
+        ):  # who was told to end before gets this grace, too
             self._phase = Phase.CUTTING
             for run in coroutines:
                 run.end("stop")
@@ -685,15 +948,20 @@ class Engine:
                 self._give_up(run, elapsed)
 
     def _give_up(self, run: Run, elapsed: float) -> None:
-        """The stop goes on without this run. It keeps the end it was coming to, and its name until it has really ended."""
+        """The stop goes on without this run. It keeps the end it was coming to, and its name until
+        it has really ended."""
         del self._runs[run.run_id]
-        self._install_end(run, end_of(run, None, self._clock.wall(), elapsed)._replace(given_up=True), None)
+        self._install_end(
+            run, end_of(run, None, self._clock.wall(), elapsed)._replace(given_up=True), None
+        )
         LINGERING.hold(self._place, run)
 
     async def _finish(self) -> None:
         self._refuse_requests(None)
         now = self._clock.wall()
-        self._watch_clock(now, self._clock.monotonic())  # or the last record would be of a time that nothing explains
+        self._watch_clock(
+            now, self._clock.monotonic()
+        )  # or the last record would be of a time that nothing explains
         self._polling.stop_requested(now)
         stopped = e.SchedulerStopped(now, self._halted_at)
         try:
@@ -704,7 +972,11 @@ class Engine:
         self._emit(stopped)
 
     def _refuse_requests(self, error: BaseException | None) -> None:
-        refusal = "the scheduler is stopping" if error is None else f"the scheduler failed: {describe(error)}"
+        refusal = (
+            "the scheduler is stopping"
+            if error is None
+            else f"the scheduler failed: {describe(error)}"
+        )
         self._orders.refuse_all(refusal)
         for change in self._changes:
             refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
@@ -717,7 +989,8 @@ class Engine:
 
 @contextmanager
 def collection_paused(number: int) -> Iterator[None]:
-    """No garbage collection while many runs are launched in one go: all those objects are new, and none is garbage."""
+    """No garbage collection while many runs are launched in one go: all those objects are new, and
+    none is garbage."""
     if number < 1_000 or not gc.isenabled():
         yield
         return

@@ -1,7 +1,9 @@
-"""The time zone of the host, as the C library sees it: the variable TZ, else /etc/localtime, else UTC.
+"""The time zone of the host, as the C library sees it: the variable TZ, else /etc/localtime, else
+UTC.
 
-`HostZone.read` costs a few system calls and is asked at every poll, so that a host that changes its zone is followed
-without a restart. The zone carries a key by which a journal can tell later that it was another one.
+`HostZone.read` costs a few system calls and is asked at every poll, so that a host that changes its
+zone is followed without a restart. The zone carries a key by which a journal can tell later that it
+was another one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ ZoneSource = Callable[[], NamedZone]
 class HostZone:
     """Reads the host's zone; the same object is returned as long as the setting is the same."""
 
-    def __init__(self, localtime: str = LOCALTIME, *, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, localtime: str = LOCALTIME, *, environment: Mapping[str, str] = os.environ
+    ) -> None:
         self._localtime = localtime
         self._environment = environment
         self._setting: Any = None
@@ -59,7 +63,7 @@ def _from_variable(value: str | None) -> NamedZone | None:
         return _from_file(value)
     try:
         return NamedZone(value, ZoneInfo(value))
-    except Exception:  # zoneinfo raises several kinds for "no such zone"; TZ may still be a rule instead of a name
+    except Exception:  # several kinds mean "no such zone"; TZ may still be a rule
         if _POSIX.match(value):
             try:
                 return NamedZone(value, ZoneInfo.from_file(io.BytesIO(_tzif(value)), key=value))
@@ -74,7 +78,7 @@ def _from_file(path: str) -> NamedZone:
     if found is not None:
         try:
             return NamedZone(found[1], ZoneInfo(found[1]))
-        except Exception:  # noqa: S110  in the file system but not in the database Python uses: read the file itself
+        except Exception:  # noqa: S110  Python's database may lack it: the file itself is read
             pass
     try:
         with open(real, "rb") as file:
@@ -88,14 +92,22 @@ def _from_file(path: str) -> NamedZone:
 
 
 def _tzif(rule: str) -> bytes:
-    """A time zone file that holds nothing but a POSIX rule in its footer: the standard library then evaluates the rule."""
+    """A time zone file that holds nothing but a POSIX rule in its footer: the standard library then
+    evaluates the rule."""
 
-    block = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 0, 0, 0) + b"UTC\0"
+    block = (
+        b"TZif2"
+        + bytes(15)
+        + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
+        + struct.pack(">lbb", 0, 0, 0)
+        + b"UTC\0"
+    )
     return block + block + f"\n{rule}\n".encode()
 
 
 def zone_source(zone: Any) -> ZoneSource:
-    """What `Scheduler(zone=...)` accepts: nothing (the host's), an IANA name, a tzinfo, or a function that gives one."""
+    """What `Scheduler(zone=...)` accepts: nothing (the host's), an IANA name, a tzinfo, or a
+    function that gives one."""
     if zone is None:
         return HostZone()
     if isinstance(zone, str):
@@ -106,11 +118,15 @@ def zone_source(zone: Any) -> ZoneSource:
         return lambda: fixed
     if callable(zone):
         return AskedZone(zone)
-    raise TypeError(f"zone must be a name, a tzinfo, or a function that returns a tzinfo, not {type(zone).__name__}")
+    raise TypeError(
+        "zone must be a name, a tzinfo, or a function that returns a tzinfo, not "
+        f"{type(zone).__name__}"
+    )
 
 
 class AskedZone:
-    """A zone that a function of the caller's gives. If it fails later on, the zone it gave last stays in force."""
+    """A zone that a function of the caller's gives. If it fails later on, the zone it gave last
+    stays in force."""
 
     def __init__(self, ask: Callable[[], tzinfo]) -> None:
         self._ask = ask
@@ -125,7 +141,9 @@ class AskedZone:
                 raise
             import logging
 
-            logging.getLogger("cronpoll").exception("the zone cannot be read; %s stays in force", self._last.key)
+            logging.getLogger("cronpoll").exception(
+                "the zone cannot be read; %s stays in force", self._last.key
+            )
         return self._last
 
 

@@ -1,8 +1,10 @@
-"""A scheduler's life: when it may begin, change and stop, and in which order calls are served; and what can be asked of it meanwhile.
+"""A scheduler's life: when it may begin, change and stop, and in which order calls are served; and
+what can be asked of it meanwhile.
 
-Everything about *when calls may happen* is here (states, concurrent calls, a stop during an initialize); everything about
-*what is done* is in the engine, of which there is one from each initialize to the next stop. `Scheduler` is the public face of
-this; the daemon, which also takes orders and has to know how things stand, uses it directly.
+Everything about *when calls may happen* is here (states, concurrent calls, a stop during an
+initialize); everything about *what is done* is in the engine, of which there is one from each
+initialize to the next stop. `Scheduler` is the public face of this; the daemon, which also takes
+orders and has to know how things stand, uses it directly.
 """
 
 from __future__ import annotations
@@ -13,18 +15,23 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from cronpoll.core import events as e
-from cronpoll.core import machine
-from cronpoll.core.errors import SchedulerAlreadyActiveError, SchedulerFailedError, StopSchedulerError
-from cronpoll.core.model import MAX_CONCURRENT, Registration
+from cronpoll.core import machine, orders
+from cronpoll.core.errors import (
+    SchedulerAlreadyActiveError,
+    SchedulerFailedError,
+    StopSchedulerError,
+)
+from cronpoll.core.model import MAX_CONCURRENT, Operator, Registration
 from cronpoll.core.registrations import checked
 from cronpoll.runtime.clock import Clock, SystemClock
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.hostzone import zone_source
 from cronpoll.runtime.observe import Guarded, Observer, StandardLog
-from cronpoll.runtime.runs import current_run, describe
+from cronpoll.runtime.runs import OfFailure, current_run, describe
 from cronpoll.runtime.survivors import Processes
 from cronpoll.runtime.whereabouts import default_state_directory
-from cronpoll.store.journal import Journal, Store
+from cronpoll.store.api import Store
+from cronpoll.store.journal.writer import Journal
 
 
 class Lifecycle:
@@ -39,6 +46,7 @@ class Lifecycle:
         max_concurrent: int | None = MAX_CONCURRENT,
         log: Observer | None = None,
         processes: Processes | None = None,
+        of_failure: OfFailure | None = None,
     ) -> None:
         if reinitialize not in ("apply", "reject"):
             raise ValueError(f'reinitialize must be "apply" or "reject", not {reinitialize!r}')
@@ -53,6 +61,7 @@ class Lifecycle:
         self._stop_timeout = None if stop_timeout is None else stop_timeout.total_seconds()
         self._max_concurrent = max_concurrent
         self._processes = processes
+        self._of_failure = of_failure
         self._observer: Observer = Guarded(log if log is not None else StandardLog())
         self._state = "uninitialized"
         self._engine: Engine | None = None
@@ -60,16 +69,20 @@ class Lifecycle:
         self._stopping: asyncio.Task[None] | None = None
 
     async def initialize(self, registrations: list[Any] | tuple[Any, ...]) -> None:
-        """Take over these registrations: begin with them, or, while running, replace the present ones.
+        """Take over these registrations: begin with them, or, while running, replace the present
+        ones.
 
-        Each is a tuple (name, cron expression, callback, retry delay as timedelta) or a `Registration`. The whole list is
-        checked before anything changes: a `RegistrationError` says what is wrong, its `details["others"]` what else is.
-        On any error the scheduler is as it was before the call.
+        Each is a tuple (name, cron expression, callback, retry delay as timedelta) or a
+        `Registration`. The whole list is checked before anything changes: a `RegistrationError`
+        says what is wrong, its `details["others"]` what else is. On any error the scheduler is as
+        it was before the call.
         """
         if self._stopping is not None:
             raise SchedulerAlreadyActiveError("stopping")
         if self._reject and (self._turn.locked() or self._state == "running"):
-            raise SchedulerAlreadyActiveError("initializing" if self._state != "running" else "running")
+            raise SchedulerAlreadyActiveError(
+                "initializing" if self._state != "running" else "running"
+            )
         async with self._turn:
             if self._engine is None:
                 await self._begin(registrations)
@@ -77,19 +90,25 @@ class Lifecycle:
                 await self._change(self._engine, registrations)
 
     async def stop(self) -> None:
-        """Start nothing more and wait for what runs. May be called at any time, any number of times."""
+        """Start nothing more and wait for what runs. May be called at any time, any number of
+        times."""
         run = current_run.get()
         if run is not None and run.open and self._engine is not None and self._engine.owns(run):
             raise StopSchedulerError(
-                RuntimeError(f"called from inside the callback of task '{run.task_name}', which it would wait for")
+                RuntimeError(
+                    f"called from inside the callback of task '{run.task_name}', which it "
+                    "would wait for"
+                )
             )
         if self._stopping is None:
             if self._engine is None and not self._turn.locked():
                 return
-            self._stopping = asyncio.get_running_loop().create_task(self._stop(), name="cronpoll-stop")
+            self._stopping = asyncio.get_running_loop().create_task(
+                self._stop(), name="cronpoll-stop"
+            )
         await asyncio.shield(self._stopping)
 
-    # -- while it runs ---------------------------------------------------------------------------------------------------
+    # -- while it runs -----------------------------------------------------------------------------
 
     @property
     def engine(self) -> Engine | None:
@@ -101,17 +120,42 @@ class Lifecycle:
             raise SchedulerFailedError(RuntimeError("it is not running"))
         return self._engine
 
-    async def run_now(self, name: str) -> str:
-        """Start a task by hand: an event of its own that settles nothing. The run's id, or `ManualStartRefusedError`."""
-        return await self._at_work().order("start", name)
+    async def run_now(self, name: str, by: Operator | None = None) -> str:
+        """Start a task by hand: an event of its own that settles nothing. The run's id, or
+        `ManualStartRefusedError`."""
+        return await self._at_work().order(orders.StartNow(), name, by)
 
-    async def suspend(self, name: str) -> str:
-        """Let nothing of a task start until `resume`, over restarts and edits. Or `SuspensionRefusedError`."""
-        return await self._at_work().order("suspend", name)
+    async def suspend(
+        self,
+        name: str,
+        lasting: timedelta | None = None,
+        reason: str = "",
+        by: Operator | None = None,
+    ) -> str:
+        """Let nothing of a task start until `resume`, or for so long, over restarts and edits. Or
+        `SuspensionRefusedError`."""
+        return await self._at_work().order(orders.Suspend(lasting, reason), name, by)
 
-    async def resume(self, name: str) -> str:
-        """Lift a suspension: from the next due minute on. The state it led to: the file may suspend the task, too."""
-        return await self._at_work().order("resume", name)
+    async def resume(self, name: str, by: Operator | None = None) -> str:
+        """Lift a suspension: from the next due minute on. The state it led to: the file may suspend
+        the task, too."""
+        return await self._at_work().order(orders.Resume(), name, by)
+
+    async def start_at(self, name: str, due_at: datetime, by: Operator | None = None) -> str:
+        """Start a task by hand at a time to come, once, over restarts. Or
+        `ManualStartRefusedError`."""
+        return await self._at_work().order(orders.StartAt(due_at), name, by)
+
+    async def cancel_start(self, name: str, due_at: datetime, by: Operator | None = None) -> str:
+        """Do not make a start that was ordered for this time. Or `ManualStartRefusedError`."""
+        return await self._at_work().order(orders.CancelStart(due_at), name, by)
+
+    async def stop_run(
+        self, name: str, run_id: str | None = None, by: Operator | None = None
+    ) -> str:
+        """End a run of a task, or all its open ones. It is not tried again. Or
+        `StopRunRefusedError`."""
+        return await self._at_work().order(orders.StopRun(run_id), name, by)
 
     async def failed(self) -> BaseException | None:
         """Wait for the end of the engine. What it ended of, if not in order."""
@@ -131,6 +175,10 @@ class Lifecycle:
         """Tasks of which nothing starts before earlier runs of them are really gone."""
         return [] if self._engine is None else self._engine.held()
 
+    def waiting(self) -> dict[str, datetime]:
+        """Who waits for a slot, and since when."""
+        return {} if self._engine is None else self._engine.waiting()
+
     def running(self) -> int:
         return 0 if self._engine is None else self._engine.running()
 
@@ -138,7 +186,7 @@ class Lifecycle:
         """The next due instant of any task."""
         return None if self._engine is None else self._engine.next_due()
 
-    # -- in turn --------------------------------------------------------------------------------------------------------
+    # -- in turn -----------------------------------------------------------------------------------
 
     async def _begin(self, registrations: Any) -> None:
         self._enter("initialize() called")
@@ -146,7 +194,15 @@ class Lifecycle:
             total = len(registrations) if isinstance(registrations, list | tuple) else 0
             self._emit(e.SchedulerInitializationStarted(self._clock.wall(), total))
             accepted = checked(registrations)
-            engine = Engine(self._store, self._clock, self._observer, self._zone, self._max_concurrent, self._processes)
+            engine = Engine(
+                self._store,
+                self._clock,
+                self._observer,
+                self._zone,
+                self._max_concurrent,
+                self._processes,
+                self._of_failure,
+            )
             outcome = await engine.start(accepted)
         except BaseException as error:
             self._enter("initialization failed")
@@ -157,7 +213,11 @@ class Lifecycle:
             engine.halt(self._stop_timeout)
         self._enter("every task scheduled")
         held = sum(isinstance(event, e.TaskQuarantined) for event in outcome.events)
-        self._emit(e.SchedulerInitializationCompleted(self._clock.wall(), len(accepted), len(accepted) - held, held))
+        self._emit(
+            e.SchedulerInitializationCompleted(
+                self._clock.wall(), len(accepted), len(accepted) - held, held
+            )
+        )
 
     async def _change(self, engine: Engine, registrations: Any) -> None:
         self._enter("initialize() called")
@@ -172,7 +232,11 @@ class Lifecycle:
         self._enter("reinitialization succeeded")
         self._emit(
             e.SchedulerReinitializationCompleted(
-                self._clock.wall(), outcome.added, len(outcome.preserved), outcome.overridden, outcome.orphaned
+                self._clock.wall(),
+                outcome.added,
+                len(outcome.preserved),
+                outcome.overridden,
+                outcome.orphaned,
             )
         )
 
@@ -201,7 +265,11 @@ class Lifecycle:
         self._state = machine.step(machine.SCHEDULER, self._state, happening)
 
     def _failed(self, error: BaseException) -> None:
-        self._emit(e.SchedulerInitializationFailed(self._clock.wall(), describe(error), type(error).__name__))
+        self._emit(
+            e.SchedulerInitializationFailed(
+                self._clock.wall(), describe(error), type(error).__name__
+            )
+        )
 
     def _emit(self, event: e.Event) -> None:
         if event.level >= self._observer.level:

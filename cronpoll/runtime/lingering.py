@@ -1,8 +1,9 @@
-"""Runs that a stop gave up and that go on all the same: a thread, or a coroutine that ignores its cancellation.
+"""Runs that a stop gave up and that go on all the same: a thread, or a coroutine that ignores its
+cancellation.
 
-Their names are occupied in this process until they have really ended, also for another scheduler on the same store: starting
-the task beside them would be the overlap that was promised never to happen. The journal has them as interrupted or failed, so
-whatever is owed is owed then.
+Their names are occupied in this process until they have really ended, also for another scheduler on
+the same store: starting the task beside them would be the overlap that was promised never to
+happen. The journal has them as interrupted or failed, so whatever is owed is owed then.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Lingering:
         run.when_gone(lambda: self._release(place, run.run_id))
 
     def runs(self, place: Hashable, free: Free) -> dict[str, str]:
-        """The runs that go on, each with its name. `free` is told of each name that is occupied no more."""
+        """The runs that go on, each with its name. `free` is told of each name that is occupied no
+        more."""
         with self._lock:
             self._listeners[place] = free
             return dict(self._runs.get(place, {}))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from cronpoll.core.errors import ManualStartRefusedError, SuspensionRefusedError
-
-Verb = Literal["start", "suspend", "resume"]
+from cronpoll.core import orders
+from cronpoll.core.errors import (
+    CronpollError,
+    ManualStartRefusedError,
+    StopRunRefusedError,
+    SuspensionRefusedError,
+)
+from cronpoll.core.model import Operator
 
 
 def refuse(answer: asyncio.Future[Any], error: BaseException) -> None:
@@ -18,8 +23,9 @@ def refuse(answer: asyncio.Future[Any], error: BaseException) -> None:
 class Order(NamedTuple):
     """One order, answered through its future: with the run's id, or with the state it led to."""
 
-    verb: Verb
+    wanted: orders.Wanted
     name: str
+    by: Operator | None
     answer: asyncio.Future[str]
 
     def fulfil(self, text: str) -> None:
@@ -27,9 +33,17 @@ class Order(NamedTuple):
             self.answer.set_result(text)
 
     def refuse(self, reason: str) -> None:
-        name, verb = self.name, self.verb
-        error = ManualStartRefusedError(name, reason) if verb == "start" else SuspensionRefusedError(name, verb, reason)
-        refuse(self.answer, error)
+        refuse(self.answer, self._refusal(reason))
+
+    def _refusal(self, reason: str) -> CronpollError:
+        match self.wanted:
+            case orders.Suspend():
+                return SuspensionRefusedError(self.name, "suspend", reason)
+            case orders.Resume():
+                return SuspensionRefusedError(self.name, "resume", reason)
+            case orders.StopRun():
+                return StopRunRefusedError(self.name, reason)
+        return ManualStartRefusedError(self.name, reason)
 
 
 class Orders:
@@ -37,23 +51,24 @@ class Orders:
 
     def __init__(self) -> None:
         self._waiting: list[Order] = []
+        self._taken: list[Order] = []  # by the cycle in progress, which may fail
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, verb: Verb, name: str) -> asyncio.Future[str]:
+    def add(self, wanted: orders.Wanted, name: str, by: Operator | None) -> asyncio.Future[str]:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Order(verb, name, answer))
+        self._waiting.append(Order(wanted, name, by, answer))
         return answer
 
     def take(self) -> list[Order]:
-        taken, self._waiting = self._waiting, []
-        return taken
+        self._taken, self._waiting = self._waiting, []
+        return self._taken
 
     def put_back(self, order: Order) -> None:
         """For the next cycle: something else is decided about the name in this one."""
         self._waiting.append(order)
 
     def refuse_all(self, reason: str) -> None:
-        for order in self.take():
+        for order in (*self._taken, *self.take()):  # those that have their answer keep it
             order.refuse(reason)

@@ -1,7 +1,9 @@
-"""Polls: one at every minute boundary while there are tasks. What a poll decides is not here; that it takes place is.
+"""Polls: one at every minute boundary while there are tasks. What a poll decides is not here; that
+it takes place is.
 
-Keeps the state machine of polling (`machine.POLLING`) and says in the log what it says in the seeds' catalogue. Also what the
-wall clock has jumped over since the last poll: minutes that never come.
+Keeps the state machine of polling (`machine.POLLING`) and says in the log what it says in the
+seeds' catalogue. Also what the wall clock has jumped over since the last poll: minutes that never
+come.
 """
 
 from __future__ import annotations

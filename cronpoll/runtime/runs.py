@@ -1,36 +1,40 @@
 """A run: one invocation of a callback, coroutine or thread, and how it ends.
 
-Whatever a callback raises is the outcome of its run and nothing more: SystemExit, KeyboardInterrupt, its own BaseException,
-a CancelledError it raised itself. A run never changes state; it reports its end to the loop, which does.
+Whatever a callback raises is the outcome of its run and nothing more: SystemExit,
+KeyboardInterrupt, its own BaseException, a CancelledError it raised itself. A run never changes
+state; it reports its end to the loop, which does.
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import inspect
-import threading
+import os
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from datetime import datetime
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.events import Event
-from cronpoll.core.model import ERROR_LIMIT, Callback
-from cronpoll.core.steps import End
+from cronpoll.core.model import ERROR_LIMIT, Callback, ProcessExit
+from cronpoll.core.steps import Cut, End
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Cut = Literal["timeout", "replaced", "stop"]
 Tell = Callable[[Event], None]
 
 
 class RunFailedError(Exception):
-    """A failure that its text says all about: a traceback of ours would only be noise. `output`: the last lines printed."""
+    """A failure that its text says all about: a traceback of ours would only be noise. `output`:
+    the last lines printed."""
 
     def __init__(self, kind: str, text: str, output: tuple[str, ...] = ()) -> None:
         super().__init__(text)
@@ -41,15 +45,20 @@ class RunFailedError(Exception):
 class ThreadPerCall(Executor):
     """A daemon thread for each call.
 
-    Not a pool: a function that never returns must not hold up others nor the exit of the process, and a thread that
-    cannot be started has to be an error of this one call, with nothing left in a queue to run later after all.
+    Not a pool: a function that never returns must not hold up others nor the exit of the process,
+    and a thread that cannot be started has to be an error of this one call, with nothing left in a
+    queue to run later after all.
+
+    Not `threading.Thread` either: its `start` waits for the new thread to say that it has begun,
+    and one that dies before that, for want of memory, would be waited for for ever, on the loop.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
+        future: _Call[T] = _Call()
 
-        def work() -> None:
-            future.set_running_or_notify_cancel()
+        def work(_: _Life) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 result = fn(*args, **kwargs)
             except BaseException as error:  # whoever waits gets it
@@ -57,18 +66,45 @@ class ThreadPerCall(Executor):
             else:
                 future.set_result(result)
 
-        threading.Thread(target=work, name="cronpoll-run", daemon=True).start()
+        life = _Life()
+        future.life = weakref.ref(life, lambda _: future.thread_has_ended())
+        _thread.start_new_thread(work, (life,))
         return future
 
 
+class _Life:
+    """Held by a thread alone: gone when the thread is, however it ended."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Call(Future[T]):
+    """What becomes of a call in a thread."""
+
+    life: weakref.ref[_Life] | None = None
+
+    def thread_has_ended(self) -> None:
+        self.life = None
+        if not self.done():
+            self.set_exception(RuntimeError("its thread ended before it had reported"))
+
+
+class Printed(Protocol):
+    """What a callback in this process has printed: within bounds, which somebody counts."""
+
+    def finish(self, error: BaseException | None = None) -> object:
+        """The run has ended, perhaps of an error: say what was dropped."""
+
+
 class Run(msgspec.Struct, gc=False, eq=False):
-    """One invocation. `cut` says that, and why, it was ended from outside; through `tell` it reports what happens in it.
+    """One invocation. `cut` says that, and why, it was ended from outside; through `tell` it
+    reports what happens in it.
 
-    `gone`: nothing of it is at work any more. A thread goes on when the loop that waited for it is closed, so it says so
-    itself, and whoever has to know (`on_gone`) may be called from it.
+    `gone`: nothing of it is at work any more. A thread goes on when the loop that waited for it is
+    closed, so it says so itself, and whoever has to know (`on_gone`) may be called from it.
 
-    Out of the garbage collector's sight, because a hundred thousand of them can begin in one second. The cycle through
-    `task` is broken when the run has ended.
+    Out of the garbage collector's sight, because a hundred thousand of them can begin in one
+    second. The cycle through `task` is broken when the run has ended.
     """
 
     task_name: str
@@ -89,6 +125,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
     ended_elapsed: float = 0.0
     gone: bool = False
     on_gone: Callable[[], None] | None = None
+    printed: Printed | None = None
+    exit: ProcessExit | None = None
 
     def has_gone(self) -> None:
         self.gone = True
@@ -96,7 +134,8 @@ class Run(msgspec.Struct, gc=False, eq=False):
             self.on_gone()
 
     def when_gone(self, then: Callable[[], None]) -> None:
-        """Call `then` once nothing of the run is at work any more; perhaps twice, if it ends at this very moment."""
+        """Call `then` once nothing of the run is at work any more; perhaps twice, if it ends at
+        this very moment."""
         self.on_gone = then
         if self.gone:
             then()
@@ -105,7 +144,9 @@ class Run(msgspec.Struct, gc=False, eq=False):
         """Ask a coroutine to end. A thread cannot be asked."""
         if self.cut is None and self.open and self.is_async and self.task is not None:
             self.cut = reason
-            if self.begun:  # a task cancelled before its first step would end without reporting anything
+            if (
+                self.begun
+            ):  # a task cancelled before its first step would end without reporting anything
                 self.task.cancel()
 
 
@@ -113,10 +154,15 @@ current_run: ContextVar[Run | None] = ContextVar("cronpoll_current_run", default
 """The run in whose context we are, also in tasks and threads that it started."""
 
 Report = Callable[[Run], None]
+OfFailure = Callable[[Run, BaseException], Printed | None]
+"""Where the traceback of a run goes that has printed nothing."""
 
 
-async def perform(run: Run, threads: Executor, report: Report) -> None:
+async def perform(
+    run: Run, threads: Executor, report: Report, of_failure: OfFailure | None = None
+) -> None:
     """Invoke the callback and report how it ended. Never raises."""
+    _end_if_forked(run)
     current_run.set(run)
     run.begun = True
     error: BaseException | None = None
@@ -132,10 +178,16 @@ async def perform(run: Run, threads: Executor, report: Report) -> None:
             in_thread = False
             if error is None and inspect.isawaitable(result):
                 await result
-    except BaseException as raised:  # the contract: any exception of a callback is a failed run and nothing more
+    except BaseException as raised:  # whatever a callback raises is a failed run, no more
         error = raised
+        in_thread = in_thread and isinstance(raised, asyncio.CancelledError)
+    _end_if_forked(run)
     run.open = False
     run.error = error
+    if error is not None and run.printed is None and of_failure is not None:
+        run.printed = of_failure(run, error)
+    if run.printed is not None:
+        run.printed.finish(error)
     report(run)
     if not in_thread:
         run.has_gone()
@@ -145,18 +197,51 @@ async def _in_thread(run: Run, threads: Executor) -> tuple[BaseException | None,
     context = copy_context()
 
     def work() -> tuple[BaseException | None, Any]:
-        # Caught here and handed over as a value: a future refuses to carry some exceptions (StopIteration).
+        # Caught here and handed over as a value: a future refuses to carry some exceptions
+        # (StopIteration).
         result: Any = None
         try:
             result = context.run(run.callback)
         except BaseException as raised:
             return raised, None
         finally:
+            _end_if_forked(run)
             if not inspect.isawaitable(result):
                 run.has_gone()
         return None, result
 
     return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+# -- forked children -------------------------------------------------------------------------------
+
+_loop: asyncio.AbstractEventLoop | None = None
+"""On which runs are performed."""
+_left: asyncio.AbstractEventLoop | None = None
+"""In a child that a callback has forked: the loop of its parent, on which it must not go on. It
+would be a second scheduler, with the first one's socket, journal and runs."""
+
+
+def _forked() -> None:
+    """In the child. What it does inside the callback is its own business. It ends when it returns
+    from there, or when it comes back to the loop."""
+    global _left  # noqa: PLW0603
+    if current_run.get() is None or _loop is None:
+        return
+    _left = _loop
+    with suppress(RuntimeError):  # it is closed
+        _left.call_soon(os._exit, 0)
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _end_if_forked(run: Run) -> None:
+    global _loop  # noqa: PLW0603
+    loop = None if run.task is None else run.task.get_loop()
+    if loop is not None and loop is _left:
+        os._exit(0)
+    _loop = loop or _loop
 
 
 def describe(error: BaseException) -> str:
@@ -165,7 +250,7 @@ def describe(error: BaseException) -> str:
         return _valid(abbreviate(str(error), ERROR_LIMIT))
     try:
         text = str(error)
-    except BaseException as broken:  # its `__str__` is the callback's code, too, and may raise anything
+    except BaseException as broken:  # its `__str__` is the callback's code, too
         text = f"(its text cannot be rendered: {type(broken).__name__})"
     name = kind_of(error)
     return _valid(abbreviate(f"{name}: {text}" if text else name, ERROR_LIMIT))
@@ -177,16 +262,20 @@ def kind_of(error: BaseException) -> str:
 
 
 def _valid(text: str) -> str:
-    """Text that can be written as UTF-8: unpaired surrogates become visible instead of an error in the journal."""
+    """Text that can be written as UTF-8: unpaired surrogates become visible instead of an error in
+    the journal."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def end_of(run: Run, error: BaseException | None, at: datetime, elapsed: float) -> End:
     """How a run has ended, in the words of its record."""
-    end = End(at, elapsed, round((elapsed - run.started_elapsed) * 1_000, 3), run.cut)
+    duration = round((elapsed - run.started_elapsed) * 1_000, 3)
+    end = End(at, elapsed, duration, run.cut, exit=run.exit)
     output = error.output if isinstance(error, RunFailedError) else ()
     if run.cut == "timeout":
-        return end._replace(error=f"Timeout: ended after {run.timeout:g} s", error_type="Timeout", output=output)
+        return end._replace(
+            error=f"Timeout: ended after {run.timeout:g} s", error_type="Timeout", output=output
+        )
     if error is None:
         return end
     return end._replace(error=describe(error), error_type=kind_of(error), output=output)

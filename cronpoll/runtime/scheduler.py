@@ -11,22 +11,28 @@ from cronpoll.runtime.clock import Clock
 from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.observe import Observer
 from cronpoll.runtime.survivors import Processes
-from cronpoll.store.journal import Store
+from cronpoll.store.api import Store
 
 
 class Scheduler:
     """A scheduler. `await initialize(registrations)` to begin or to change, `await stop()` to end.
 
-    store           where state is kept: a directory, or a `Store`. Default: $STATE_DIRECTORY, else the user's state
+    store           where state is kept: a directory, or a `Store`. Default: $STATE_DIRECTORY, else
+                    the user's state
                     directory ($XDG_STATE_HOME/cronpoll). One scheduler per directory.
     clock           where time comes from. Default: the machine's clocks.
-    zone            the zone of tasks without one of their own: IANA name, tzinfo, or a function that returns a tzinfo and
-                    is asked again at every poll. Default: the host's zone, followed when it changes.
-    reinitialize    "apply": `initialize` while running replaces the registrations. "reject": it is an error.
-    stop_timeout    how long `stop` waits for running callbacks before it cuts them off. None: as long as they take.
+    zone            the zone of tasks without one of their own: IANA name, tzinfo, or a function
+                    that returns a tzinfo and
+                    is asked again at every poll. Default: the host's zone, followed when it
+                    changes.
+    reinitialize    "apply": `initialize` while running replaces the registrations. "reject": it is
+                    an error.
+    stop_timeout    how long `stop` waits for running callbacks before it cuts them off. None: as
+                    long as they take.
     max_concurrent  how many runs may be in progress; None: any number.
     log             an `Observer` that takes every event. Default: the standard logger "cronpoll".
-    processes       where children that outlived an earlier instance are looked for. Default: nowhere; callbacks of the
+    processes       where children that outlived an earlier instance are looked for. Default:
+                    nowhere; callbacks of the
                     library have none.
     """
 
@@ -54,14 +60,17 @@ class Scheduler:
         )
 
     async def initialize(self, registrations: list[Any] | tuple[Any, ...]) -> None:
-        """Take over these registrations: begin with them, or, while running, replace the present ones.
+        """Take over these registrations: begin with them, or, while running, replace the present
+        ones.
 
-        Each is a tuple (name, cron expression, callback, retry delay as timedelta) or a `Registration`. The whole list is
-        checked before anything changes: a `RegistrationError` says what is wrong, its `details["others"]` what else is.
-        On any error the scheduler is as it was before the call.
+        Each is a tuple (name, cron expression, callback, retry delay as timedelta) or a
+        `Registration`. The whole list is checked before anything changes: a `RegistrationError`
+        says what is wrong, its `details["others"]` what else is. On any error the scheduler is as
+        it was before the call.
         """
         await self._lifecycle.initialize(registrations)
 
     async def stop(self) -> None:
-        """Start nothing more and wait for what runs. May be called at any time, any number of times."""
+        """Start nothing more and wait for what runs. May be called at any time, any number of
+        times."""
         await self._lifecycle.stop()

@@ -1,4 +1,5 @@
-"""Where things are kept when nobody says: one answer for the daemon, the library and the commands."""
+"""Where things are kept when nobody says: one answer for the daemon, the library and the
+commands."""
 
 from __future__ import annotations
 
@@ -21,7 +22,12 @@ def default_state_directory() -> str:
 
 
 def state_directory_to_look_at() -> str:
-    """Where a command looks that was not told: as the daemon would, but for root where the service keeps it."""
-    if not os.environ.get("STATE_DIRECTORY") and os.geteuid() == 0 and os.path.isdir(SYSTEM_STATE_DIRECTORY):
+    """Where a command looks that was not told: as the daemon would, but for root where the service
+    keeps it."""
+    if (
+        not os.environ.get("STATE_DIRECTORY")
+        and os.geteuid() == 0
+        and os.path.isdir(SYSTEM_STATE_DIRECTORY)
+    ):
         return SYSTEM_STATE_DIRECTORY
     return default_state_directory()

@@ -1,1 +1,2 @@
-"""Where state is kept: the byte format (`codec`), the files (`journal`), and the few system calls they need (`disk`)."""
+"""Where state is kept. `api` says what is promised; `journal` keeps it in a directory, `memory` in
+memory."""

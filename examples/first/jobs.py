@@ -12,7 +12,8 @@ async def tick() -> None:
 
 
 def moody() -> None:
-    """Fails every other time; a file remembers which time it is, because each run has a process of its own."""
+    """Fails every other time; a file remembers which time it is, because each run has a process of
+    its own."""
     marker = pathlib.Path(tempfile.gettempdir()) / f"cronpoll-first-example-{os.getuid()}"
     if marker.exists():
         marker.unlink()

@@ -1,4 +1,5 @@
-"""Callbacks of the shop's housekeeping. What they do is only hinted at; how they are run is in tasks.toml."""
+"""Callbacks of the shop's housekeeping. What they do is only hinted at; how they are run is in
+tasks.toml."""
 
 import asyncio
 
@@ -10,7 +11,8 @@ async def expire_carts(*, older_than_minutes: int) -> None:
 
 
 async def ask_payment_provider() -> None:
-    """An error here is a failed run: it is retried after five seconds, then the next minute comes anyway."""
+    """An error here is a failed run: it is retried after five seconds, then the next minute comes
+    anyway."""
     await asyncio.sleep(0)
 
 

@@ -1,4 +1,5 @@
-"""Runs the families, prints the table, writes JSON, table and plot. Exits with 0 whatever the numbers are."""
+"""Runs the families, prints the table, writes JSON, table and plot. Exits with 0 whatever the
+numbers are."""
 
 from __future__ import annotations
 
@@ -21,9 +22,12 @@ from tests.bench import (
     idle_poll,
     initialize,
     journaling,
+    large_file,
     latency,
     memory,
     next_after,
+    output,
+    pages,
     parsing,
     workload,
 )
@@ -46,6 +50,9 @@ FAMILIES = {
     "growth": growth.run,
     "idle_cpu": idle_cpu.run,
     "latency": latency.run,
+    "pages": pages.run,
+    "large_file": large_file.run,
+    "output": output.run,
 }
 NAME = "benchmark"
 
@@ -67,16 +74,22 @@ def _file_system(path: str) -> str:
     with open("/proc/mounts") as file:
         mounts = [line.split()[1:3] for line in file]
     there = os.path.realpath(path)
-    holding = [(point, kind) for point, kind in mounts if os.path.commonpath([there, point]) == point]
+    holding = [
+        (point, kind) for point, kind in mounts if os.path.commonpath([there, point]) == point
+    ]
     return " ".join(max(holding, key=lambda mount: len(mount[0]), default=(path, "unknown")))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny sizes, to see that everything runs"
+    )
     parser.add_argument("--only", choices=FAMILIES, help="one family")
     parser.add_argument(
-        "--output", metavar="DIR|FILE.json", help=f"where to write {NAME}.json, {NAME}.md and {NAME}.svg, or FILE.*"
+        "--output",
+        metavar="DIR|FILE.json",
+        help=f"where to write {NAME}.json, {NAME}.md and {NAME}.svg, or FILE.*",
     )
     options = parser.parse_args()
 
@@ -98,14 +111,19 @@ def main() -> None:
         "machine": machine(),
         "load_average_before_and_after": loads,
         "python": platform.python_version(),
-        "versions": {"cronpoll": cronpoll.__version__, **{peer: version_of(peer) for peer in PEERS}},
+        "versions": {
+            "cronpoll": cronpoll.__version__,
+            **{peer: version_of(peer) for peer in PEERS},
+        },
         "workload": " ".join((workload.__doc__ or "").split()),
         "targets": {"total": len(checks), "reached": sum(bool(check.reached) for check in checks)},
         "rows": [row.as_json() for row in rows],
     }
     table = markdown(result)
     if options.output:
-        write(options.output, {"json": json.dumps(result, indent=1), "md": table, "svg": svg(result)})
+        write(
+            options.output, {"json": json.dumps(result, indent=1), "md": table, "svg": svg(result)}
+        )
     print(table)
 
 

@@ -1,7 +1,8 @@
-"""How fast `cronpoll audit` judges a journal: read from disk as a stream, every event held against every promise.
+"""How fast `cronpoll audit` judges a journal: read from disk as a stream, every event held against
+every promise.
 
-One round is what the command does between its options and its output. "reading" is the first half of it alone: bytes to
-events.
+One round is what the command does between its options and its output. "reading" is the first half
+of it alone: bytes to events.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import tempfile
 from collections import Counter, deque
 from datetime import UTC, datetime
 
+from cronpoll.audit.judge import Audit
 from cronpoll.core.events import Event
-from cronpoll.core.guarantees import Audit
-from cronpoll.store.reading import read_history
+from cronpoll.store.journal.reading import JournalReader
 from tests.bench import record
 from tests.bench.measure import MICRO, Row, micros_per_call, say, take_turns
 
@@ -25,27 +26,40 @@ def run(smoke: bool) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="cronpoll-bench-") as directory:
         say(f"  audit: a life of {number:,} tasks over {hours} hours")
         record.write(directory, number, hours)
-        kinds = Counter(type(item).__name__ for item in read_history(directory, LATER) if isinstance(item, Event))
+        kinds = Counter(
+            type(item).__name__
+            for item in JournalReader(directory).history()
+            if isinstance(item, Event)
+        )
         events = sum(kinds.values())
         report = _audited(directory).report()
 
         def reading() -> None:
-            deque(read_history(directory, LATER), maxlen=0)
+            deque(JournalReader(directory).history(), maxlen=0)
 
         sides = {
             "ours": lambda: micros_per_call(events, lambda: _audited(directory).report()),
             "ours, reading": lambda: micros_per_call(events, reading),
         }
-        row = Row("audit", f"{events:,} events of {number:,} tasks", "µs per event", take_turns(rounds, sides))
+        row = Row(
+            "audit",
+            f"{events:,} events of {number:,} tasks",
+            "µs per event",
+            take_turns(rounds, sides),
+        )
     row.limit("ours", LIMIT)
     row.facts = {
         "events_per_second": MICRO / min(row.rounds["ours"]),
         "kinds": dict(kinds.most_common()),
         "clean": report.clean,
-        "broken": {verdict.guarantee.name: verdict.violations for verdict in report.verdicts if verdict.violations},
+        "broken": {
+            verdict.guarantee.name: verdict.violations
+            for verdict in report.verdicts
+            if verdict.violations
+        },
     }
     return [row]
 
 
 def _audited(directory: str) -> Audit:
-    return Audit(lambda _: UTC).see_all(read_history(directory, LATER))
+    return Audit(lambda _: UTC).see_all(JournalReader(directory).history())

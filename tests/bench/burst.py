@@ -1,12 +1,14 @@
 """All N tasks due in the same minute, beside APScheduler's asyncio scheduler.
 
-Ours: the clock is put forward to 12:00, and time is taken until the last coroutine callback has run, and until the engine
-rests with every end in the journal, too. Every start is durable before its callback: counted by the fsyncs that had
-happened when the first callback ran, and by counting the starts in the journal. No bound on parallel runs.
+Ours: the clock is put forward to 12:00, and time is taken until the last coroutine callback has
+run, and until the engine rests with every end in the journal, too. Every start is durable before
+its callback: counted by the fsyncs that had happened when the first callback ran, and by counting
+the starts in the journal. No bound on parallel runs.
 
-The peer: jobs with cron triggers, all with `next_run_time` of now, added while paused; time is taken from `resume` until
-the last callback has run. misfire_grace_time=None and a high max_instances, so that it drops nothing; what it drops all
-the same is counted. It writes nothing down.
+The peer: jobs with cron triggers, all with `next_run_time` of now, added while paused; time is
+taken from `resume` until the last callback has run. misfire_grace_time=None and a high
+max_instances, so that it drops nothing; what it drops all the same is counted. It writes nothing
+down.
 """
 
 from __future__ import annotations
@@ -70,16 +72,26 @@ def run(smoke: bool) -> list[Row]:
             if number < counts[1]:
                 facts[PEER].append(asyncio.run(_peer(size, expressions, wall, cpu)))
                 gc.collect()
-        row = Row("burst", f"{size:,} due, {len(expressions):,} expressions", "µs per task", dict(wall))
+        row = Row(
+            "burst", f"{size:,} due, {len(expressions):,} expressions", "µs per task", dict(wall)
+        )
         row.facts = {**facts, "cpu_micros_per_task": dict(cpu)}
         row.ratio(PEER, LAST, FACTOR)
         row.ratio(PEER, ENDS, FACTOR)
         row.cpu_ratio(cpu[PEER], cpu[LAST], f"{PEER} / {LAST}")
-        fsyncs = {what: [seen[f"fsyncs_{what}"] for seen in facts["ours"]] for what in ("before_starts", "in_all")}
+        fsyncs = {
+            what: [seen[f"fsyncs_{what}"] for seen in facts["ours"]]
+            for what in ("before_starts", "in_all")
+        }
         fsyncs["new_segments"] = [seen["new_segments"] for seen in facts["ours"]]
         counted = Row("fsync", f"{size:,} due", "calls per burst", fsyncs)
         counted.limit("before_starts", 1, max)
-        dropped = Row("dropped", f"{size:,} due", "tasks", {who: [n["dropped"] for n in facts[who]] for who in facts})
+        dropped = Row(
+            "dropped",
+            f"{size:,} due",
+            "tasks",
+            {who: [n["dropped"] for n in facts[who]] for who in facts},
+        )
         dropped.limit("ours", 0, max)
         rows += [row, counted, dropped]
     return rows
@@ -109,7 +121,10 @@ async def _ours(size: int, expressions: list[str], wall: Rounds, cpu: Rounds) ->
         wall[LAST].append(countdown.last_micros / size)
         wall[ENDS].append(countdown.watch.micros(durable_at) / size)
         cpu[LAST].append(countdown.cpu_micros / size)
-        starts, ends = _recorded(subject.directory, "TaskRunStarted"), _recorded(subject.directory, "TaskRunCompleted")
+        starts, ends = (
+            _recorded(subject.directory, "TaskRunStarted"),
+            _recorded(subject.directory, "TaskRunCompleted"),
+        )
         facts |= {
             "first_callback_micros_per_task": countdown.first_micros / size,
             "fsyncs_in_all": disk.fsyncs - before[0],
@@ -144,7 +159,11 @@ async def _peer(size: int, expressions: list[str], wall: Rounds, cpu: Rounds) ->
     made = triggers(expressions)
     async with apscheduler() as scheduler:
         scheduler.add_listener(miss, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES | EVENT_JOB_ERROR)
-        options = {"misfire_grace_time": None, "max_instances": 1_000_000, "next_run_time": datetime.now(UTC)}
+        options = {
+            "misfire_grace_time": None,
+            "max_instances": 1_000_000,
+            "next_run_time": datetime.now(UTC),
+        }
         for i, name in enumerate(names(size)):
             scheduler.add_job(callback, made[i % len(made)], args=(i,), id=name, **options)
         gc.collect()
@@ -154,7 +173,12 @@ async def _peer(size: int, expressions: list[str], wall: Rounds, cpu: Rounds) ->
         wall[PEER].append(countdown.last_micros / size)
         cpu[PEER].append(countdown.cpu_micros / size)
     dropped = max(size - countdown.calls, missed)
-    return {"callbacks": countdown.calls, "repeated": repeated, "missed": missed, "dropped": dropped}
+    return {
+        "callbacks": countdown.calls,
+        "repeated": repeated,
+        "missed": missed,
+        "dropped": dropped,
+    }
 
 
 def _recorded(directory: str, event: str) -> int:

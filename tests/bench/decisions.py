@@ -1,4 +1,5 @@
-"""What a choice about a period costs: uniform without constraints, and the kinds that need more arithmetic."""
+"""What a choice about a period costs: uniform without constraints, and the kinds that need more
+arithmetic."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def run(smoke: bool) -> list[Row]:
     nominals = [NIGHT + timedelta(days=day) for day in range(20 if smoke else 2_000)]
 
     def one(spread: Spread) -> float:
-        return micros_per_call(len(nominals), lambda: [choose("backup", spread, UTC, nominal) for nominal in nominals])
+        return micros_per_call(
+            len(nominals), lambda: [choose("backup", spread, UTC, nominal) for nominal in nominals]
+        )
 
     sides = {name: lambda spread=spread: one(spread) for name, spread in KINDS.items()}
     row = Row("choose", f"{len(nominals):,} periods", "µs", take_turns(3 if smoke else 9, sides))

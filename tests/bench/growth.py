@@ -1,16 +1,19 @@
-"""What a thousand times as many tasks cost: initialize, a poll with nothing due, a poll with K due, memory; plain and windows.
+"""What a thousand times as many tasks cost: initialize, a poll with nothing due, a poll with K due,
+memory; plain and windows.
 
-Every measurement is a process of its own: N tasks are registered, then the clock is put forward minute by minute through a
-night in which nothing is due, and at last by one more minute in which K of the N are. Every windowed task has times of its
-own, so nothing can be shared among them; the K have windows that end together. Timed are the call of `initialize` (durable
-when it returns), one cycle of the engine, and the way from the minute to the last of K callbacks, all starts durable.
+Every measurement is a process of its own: N tasks are registered, then the clock is put forward
+minute by minute through a night in which nothing is due, and at last by one more minute in which K
+of the N are. Every windowed task has times of its own, so nothing can be shared among them; the K
+have windows that end together. Timed are the call of `initialize` (durable when it returns), one
+cycle of the engine, and the way from the minute to the last of K callbacks, all starts durable.
 
-The peers' polls, with nothing due: `tick` of Celery beat's scheduler, `spawn_jobs` of yacron (a run of `job_should_run` over
-all jobs; that it also reads its file anew each minute is not counted), `_process_jobs` of APScheduler. They read the real
-clock, so their jobs lie in other hours. Not run with a million, where making the jobs alone takes minutes. aiocron has no
-polls.
+The peers' polls, with nothing due: `tick` of Celery beat's scheduler, `spawn_jobs` of yacron (a run
+of `job_should_run` over all jobs; that it also reads its file anew each minute is not counted),
+`_process_jobs` of APScheduler. They read the real clock, so their jobs lie in other hours. Not run
+with a million, where making the jobs alone takes minutes. aiocron has no polls.
 
-    python -m tests.bench.growth plain|windows|celery|yacron|apscheduler NUMBER DUE      prints one JSON object
+    python -m tests.bench.growth plain|windows|celery|yacron|apscheduler NUMBER DUE      prints one
+    JSON object
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ FIGURES = {
 def run(smoke: bool) -> list[Row]:
     sizes = SMOKE if smoke else FULL
     due = min(DUE, *sizes)
-    found: dict[str, dict[int, Rounds]] = {figure: {size: defaultdict(list) for size in sizes} for figure in FIGURES}
+    found: dict[str, dict[int, Rounds]] = {
+        figure: {size: defaultdict(list) for size in sizes} for figure in FIGURES
+    }
     absent = [who for who in PEERS if not is_here(who)]
     for size, counts in sizes.items():
         for number in range(max(counts)):
@@ -68,7 +73,8 @@ def run(smoke: bool) -> list[Row]:
     for figure, unit in FIGURES.items():
         more = f", {due:,} due" if figure == "due poll" else ""
         of_figure = [
-            Row(f"growth, {figure}", f"{size:,} tasks{more}", unit, dict(found[figure][size])) for size in sizes
+            Row(f"growth, {figure}", f"{size:,} tasks{more}", unit, dict(found[figure][size]))
+            for size in sizes
         ]
         if figure == "idle poll":
             for row in of_figure:
@@ -83,15 +89,19 @@ def _grown(row: Row, by_size: dict[int, Rounds]) -> None:
     few, many = min(by_size), max(by_size)
     for name in KINDS.values():
         label = f"{name} at {many:,} / at {few:,}"
-        row.checks.append(ratio(label, by_size[many][name], by_size[few][name], BOUND, at_least=False))
+        row.checks.append(
+            ratio(label, by_size[many][name], by_size[few][name], BOUND, at_least=False)
+        )
     for name in PEERS.values():
         there = [size for size in by_size if by_size[size][name]]
         if there:
             label = f"{name} at {max(there):,} / at {min(there):,}"
-            row.checks.append(ratio(label, by_size[max(there)][name], by_size[min(there)][name], None))
+            row.checks.append(
+                ratio(label, by_size[max(there)][name], by_size[min(there)][name], None)
+            )
 
 
-# -- in the process: ours ----------------------------------------------------------------------------------------------
+# -- in the process: ours --------------------------------------------------------------------------
 
 
 def tasks(kind: str, size: int, due: int, callback: Callable) -> list[Registration]:
@@ -116,7 +126,10 @@ async def _ours(kind: str, size: int, due: int) -> dict:
     async with ours(given, clock) as subject:
         del given
         gc.collect()
-        found = {"initialize": subject.initialize_micros / size, "memory": (resident() - before) / size}
+        found = {
+            "initialize": subject.initialize_micros / size,
+            "memory": (resident() - before) / size,
+        }
         found["idle poll"] = min([await _idle(subject) for _ in range(9)])
         assert clock.wall() == DUE_AT - timedelta(minutes=1)
         assert not countdown.calls
@@ -140,7 +153,7 @@ async def _idle(subject: Ours) -> float:
     return taken / 20 * MICRO
 
 
-# -- in the process: peers ---------------------------------------------------------------------------------------------
+# -- in the process: peers -------------------------------------------------------------------------
 
 
 async def _celery(_: str, size: int, __: int) -> dict:
@@ -150,7 +163,9 @@ async def _celery(_: str, size: int, __: int) -> dict:
 
     app = Celery(broker="memory://")
     texts = cycle([crontab(*text.split(), app=app) for text in elsewhen(datetime.now(UTC))])
-    entries = {name: ScheduleEntry(name, "task", schedule=next(texts), app=app) for name in names(size)}
+    entries = {
+        name: ScheduleEntry(name, "task", schedule=next(texts), app=app) for name in names(size)
+    }
     scheduler = Scheduler(app, schedule=entries, lazy=True)
     scheduler.tick()  # fills its heap
     return {"idle poll": _best(scheduler.tick)}
@@ -163,7 +178,12 @@ async def _yacron(_: str, size: int, __: int) -> dict:
     cron = Cron(None)
     texts = cycle(elsewhen(datetime.now(UTC)))
     for name in names(size):
-        settings = {**deepcopy(DEFAULT_CONFIG), "name": name, "command": "true", "schedule": next(texts)}
+        settings = {
+            **deepcopy(DEFAULT_CONFIG),
+            "name": name,
+            "command": "true",
+            "schedule": next(texts),
+        }
         cron.cron_jobs[name] = JobConfig(settings)
     taken = []
     for _ in range(3):
@@ -196,8 +216,18 @@ def _best(poll: Callable) -> float:
     return min(taken)
 
 
-SUBJECTS = {"plain": _ours, "windows": _ours, "celery": _celery, "yacron": _yacron, "apscheduler": _apscheduler}
+SUBJECTS = {
+    "plain": _ours,
+    "windows": _ours,
+    "celery": _celery,
+    "yacron": _yacron,
+    "apscheduler": _apscheduler,
+}
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(SUBJECTS[sys.argv[1]](sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))
+    print(
+        json.dumps(
+            asyncio.run(SUBJECTS[sys.argv[1]](sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+        )
+    )

@@ -1,8 +1,10 @@
-"""The two schedulers, made ready to be measured: ours on a clock that can be put forward and a disk that counts.
+"""The two schedulers, made ready to be measured: ours on a clock that can be put forward and a disk
+that counts.
 
-Ours is the real thing: a real asyncio loop, a real journal in a directory on disk, the default log. Only the clock is
-ours to move: it runs in step with the machine's, and `skip` puts wall and elapsed time forward together, so that the
-engine sees time pass and not a clock being set. It returns from a wait only when woken, because whoever skips also wakes.
+Ours is the real thing: a real asyncio loop, a real journal in a directory on disk, the default log.
+Only the clock is ours to move: it runs in step with the machine's, and `skip` puts wall and elapsed
+time forward together, so that the engine sees time pass and not a clock being set. It returns from
+a wait only when woken, because whoever skips also wakes.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from apscheduler.triggers.cron import CronTrigger
 from cronpoll import Journal, Scheduler
 from cronpoll.runtime.clock import SystemClock, Waker
 from cronpoll.runtime.engine import Engine
-from cronpoll.store.disk import OsDisk
+from cronpoll.store.journal.disk import OsDisk
 from tests.bench.measure import Stopwatch
 
 T = TypeVar("T")
@@ -47,6 +49,9 @@ class BenchClock:
     def monotonic(self) -> float:
         return self._elapsed() - self._began + self._skipped
 
+    def synchronised(self) -> bool:
+        return True
+
     async def wait(self, seconds: float, waker: Waker) -> None:
         self._waker = waker
         if self._watch is not None and self._watch[0]():
@@ -58,13 +63,15 @@ class BenchClock:
         self._skipped += seconds
 
     def reach(self, instant: datetime) -> None:
-        """Put the clock forward to `instant` (and a millisecond, for the rounding of floats) and end the wait."""
+        """Put the clock forward to `instant` (and a millisecond, for the rounding of floats) and
+        end the wait."""
         self.skip((instant - self.wall()).total_seconds() + 0.001)
         assert self._waker is not None
         self._waker.wake()
 
     def idle_when(self, condition: Callable[[], bool]) -> asyncio.Future[float]:
-        """The moment (perf_counter) at which the engine next begins to wait with `condition` true."""
+        """The moment (perf_counter) at which the engine next begins to wait with `condition`
+        true."""
         future: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._watch = (condition, future)
         return future
@@ -101,13 +108,16 @@ class CountingDisk(OsDisk):
 
 
 class Ours:
-    """A scheduler in a temporary directory, initialized and at rest when the block begins; timings in the attributes."""
+    """A scheduler in a temporary directory, initialized and at rest when the block begins; timings
+    in the attributes."""
 
     def __init__(self, clock: BenchClock, directory: str) -> None:
         self.clock = clock
         self.directory = directory
         self.disk = CountingDisk()
-        self.scheduler = Scheduler(Journal(directory, disk=self.disk), clock=clock, zone=UTC, max_concurrent=None)
+        self.scheduler = Scheduler(
+            Journal(directory, disk=self.disk), clock=clock, zone=UTC, max_concurrent=None
+        )
         self.initialize_micros = 0.0
         self.initialize_cpu_micros = 0.0
         self.settled_micros = 0.0
@@ -118,7 +128,8 @@ class Ours:
         return self.scheduler._lifecycle.engine
 
     def quiet(self) -> bool:
-        """Asked when the engine begins to wait: it never does so with something to write, so only runs can be left."""
+        """Asked when the engine begins to wait: it never does so with something to write, so only
+        runs can be left."""
         return not self.engine._runs
 
     async def initialize(self, registrations: list[tuple]) -> None:
@@ -130,7 +141,8 @@ class Ours:
 
 
 async def patiently(what: Awaitable[T]) -> T:
-    """Wait, but not for ever: an engine that has failed ends the benchmark with its error in the log."""
+    """Wait, but not for ever: an engine that has failed ends the benchmark with its error in the
+    log."""
     return await asyncio.wait_for(what, _PATIENCE)
 
 
@@ -147,7 +159,8 @@ async def ours(registrations: list[tuple], clock: BenchClock):
 
 @asynccontextmanager
 async def apscheduler():
-    """Its asyncio scheduler with its memory store, started and paused: jobs are really added, and nothing wakes up."""
+    """Its asyncio scheduler with its memory store, started and paused: jobs are really added, and
+    nothing wakes up."""
     scheduler = AsyncIOScheduler(timezone=UTC)
     scheduler.start(paused=True)
     try:

@@ -1,8 +1,8 @@
 """A poll at which nothing is due, with few tasks and with very many.
 
-The clock stands still and is put forward by a minute before each poll, through a night in which nothing is scheduled; one
-poll is one `_cycle` of the engine and the `_pause` that says how long to sleep. Both sizes are alive in the same process
-and take turns.
+The clock stands still and is put forward by a minute before each poll, through a night in which
+nothing is scheduled; one poll is one `_cycle` of the engine and the `_pause` that says how long to
+sleep. Both sizes are alive in the same process and take turns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ async def _measured(sizes: tuple[int, int], rounds: int) -> list[Row]:
         for size in sizes:
             say(f"  idle poll: preparing {size:,} tasks")
             clock = BenchClock(NIGHT, elapsed=lambda: 0.0)
-            subjects[size] = await stack.enter_async_context(ours(registrations(size, expressions, callback), clock))
+            subjects[size] = await stack.enter_async_context(
+                ours(registrations(size, expressions, callback), clock)
+            )
         gc.collect()
         for _ in range(rounds):
             for size, subject in subjects.items():
@@ -47,11 +49,20 @@ async def _measured(sizes: tuple[int, int], rounds: int) -> list[Row]:
                 worst[size] = max(worst[size], max(taken) * MICRO)
         polled = {size: subject.clock.wall() - NIGHT for size, subject in subjects.items()}
     rows = [
-        Row("idle poll", f"{size:,} tasks, {min(size, DISTINCT):,} expressions", "µs per poll", {"ours": values})
+        Row(
+            "idle poll",
+            f"{size:,} tasks, {min(size, DISTINCT):,} expressions",
+            "µs per poll",
+            {"ours": values},
+        )
         for size, values in results.items()
     ]
     for row, size in zip(rows, sizes, strict=True):
-        row.facts = {"polls": rounds * POLLS, "simulated": str(polled[size]), "worst_poll_micros": worst[size]}
+        row.facts = {
+            "polls": rounds * POLLS,
+            "simulated": str(polled[size]),
+            "worst_poll_micros": worst[size],
+        }
     few, many = sizes
     name = f"ours at {many:,} / ours at {few:,}"
     rows[-1].checks.append(ratio(name, results[many], results[few], 2.0, at_least=False))

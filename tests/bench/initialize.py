@@ -1,12 +1,14 @@
 """initialize of N tasks, durable, beside APScheduler's add_job into memory.
 
-Ours: from the call of `Scheduler.initialize` with a list of plain tuples (parsing included) until it returns, which is
-when the registrations are in the journal and fsynced; "settled" is when the first look at all tasks is over, too.
+Ours: from the call of `Scheduler.initialize` with a list of plain tuples (parsing included) until
+it returns, which is when the registrations are in the journal and fsynced; "settled" is when the
+first look at all tasks is over, too.
 
-The peer: N calls of `add_job` on a started, paused scheduler. Like ours it is given texts, so each job gets its own
-`CronTrigger.from_crontab(text)`; that figure is held against the target. "triggers shared" makes one trigger per
-expression beforehand and times add_job alone. Neither is run at a million, where it takes minutes, and "triggers shared"
-not at 100k: there the figure of the largest size that was run stands in.
+The peer: N calls of `add_job` on a started, paused scheduler. Like ours it is given texts, so each
+job gets its own `CronTrigger.from_crontab(text)`; that figure is held against the target. "triggers
+shared" makes one trigger per expression beforehand and times add_job alone. Neither is run at a
+million, where it takes minutes, and "triggers shared" not at 100k: there the figure of the largest
+size that was run stands in.
 
 All sizes take turns within a round, so that growth is measured under the same weather.
 """
@@ -24,7 +26,8 @@ from tests.bench.workload import BEFORE_NOON, DISTINCT, all_distinct, mix, names
 
 TEXTS, SHARED = "apscheduler", "apscheduler, triggers shared"
 FACTOR = 6.0
-GROWTH = 2.0  # the issue says "linear" and no number; read as: a task costs at most twice as much among a million
+# The issue says "linear" and no number; read as: a task costs at most twice as much among a million
+GROWTH = 2.0
 
 # Size: rounds of ours, of the peer, of the peer with shared triggers.
 FULL = {1_000: (11, 9, 9), 10_000: (7, 4, 4), 100_000: (4, 1, 0), 1_000_000: (2, 0, 0)}
@@ -37,7 +40,8 @@ async def callback() -> None:
 
 @dataclass
 class Results:
-    """The rounds of one size, on the wall and on the processor, and what was counted in the last one."""
+    """The rounds of one size, on the wall and on the processor, and what was counted in the last
+    one."""
 
     wall: Rounds = field(default_factory=lambda: defaultdict(list))
     cpu: Rounds = field(default_factory=lambda: defaultdict(list))
@@ -60,16 +64,21 @@ def run(smoke: bool) -> list[Row]:
             if result.wall[who]:
                 smaller[who] = size
             else:
-                result.wall[who], result.cpu[who] = results[smaller[who]].wall[who], results[smaller[who]].cpu[who]
+                result.wall[who], result.cpu[who] = (
+                    results[smaller[who]].wall[who],
+                    results[smaller[who]].cpu[who],
+                )
                 result.facts[f"{who}, measured at"] = smaller[who]
         rows.append(_row(size, min(size, DISTINCT), result))
-    # Against the smallest size, as the issue asks; and against the next smaller one, because a thousand tasks hardly share
-    # expressions and so cost more each, which flatters the growth.
+    # Against the smallest size, as the issue asks; and against the next smaller one, because a
+    # thousand tasks hardly share expressions and so cost more each, which flatters the growth.
     *others, last = sizes
     for size, bound in ((others[0], GROWTH), (others[-1], None)):
         name = f"ours at {last:,} / ours at {size:,}"
         rows[-1].checks.append(
-            ratio(name, results[last].wall["ours"], results[size].wall["ours"], bound, at_least=False)
+            ratio(
+                name, results[last].wall["ours"], results[size].wall["ours"], bound, at_least=False
+            )
         )
     rows.append(_every_expression_its_own(100 if smoke else 10_000, 1 if smoke else 4))
     return rows
@@ -84,7 +93,9 @@ def _every_expression_its_own(size: int, count: int) -> Row:
 
 
 def _row(size: int, kinds: int, result: Results) -> Row:
-    row = Row("initialize", f"{size:,} tasks, {kinds:,} expressions", "µs per task", dict(result.wall))
+    row = Row(
+        "initialize", f"{size:,} tasks, {kinds:,} expressions", "µs per task", dict(result.wall)
+    )
     row.facts = {**result.facts, "cpu_micros_per_task": dict(result.cpu)}
     row.ratio(TEXTS, "ours", FACTOR)
     row.ratio(SHARED, "ours")
@@ -92,7 +103,9 @@ def _row(size: int, kinds: int, result: Results) -> Row:
     return row
 
 
-def _one_round(size: int, expressions: list[str], result: Results, do_ours: bool, texts: bool, shared: bool) -> None:
+def _one_round(
+    size: int, expressions: list[str], result: Results, do_ours: bool, texts: bool, shared: bool
+) -> None:
     if do_ours:
         asyncio.run(_ours(size, expressions, result))
     for who, wanted in ((TEXTS, texts), (SHARED, shared)):

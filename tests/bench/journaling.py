@@ -1,8 +1,10 @@
-"""The journal alone: a batch made durable, beside the bare system calls; reading it back; bytes per event.
+"""The journal alone: a batch made durable, beside the bare system calls; reading it back; bytes per
+event.
 
-"append" is `Journal.append` as the engine awaits it, with its encoding, its checksum, its writer thread and its look whether
-the file is still there; "bare" is one write and one fsync of as many bytes to a file beside it, on this thread. "replay" is
-what a start and every command that reads do: bytes to events to state.
+"append" is `Journal.append` as the engine awaits it, with its encoding, its checksum, its writer
+thread and its look whether the file is still there; "bare" is one write and one fsync of as many
+bytes to a file beside it, on this thread. "replay" is what a start and every command that reads do:
+bytes to events to state.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from time import perf_counter
 
 from cronpoll import Journal
 from cronpoll.core import events as e
-from cronpoll.store.codec import encode_events
-from cronpoll.store.reading import read_state
+from cronpoll.store.journal.codec import encode_events
+from cronpoll.store.journal.reading import JournalReader
 from tests.bench.measure import MICRO, Rounds, Row, micros_per_call, say, take_turns
 from tests.bench.workload import NOON_AT, names
 
@@ -59,7 +61,7 @@ async def _appends(directory: str, size: int, rounds: int) -> Row:
     taken: Rounds = {"append": [], "bare": []}
     for _ in range(rounds):
         began = perf_counter()
-        await journal.append(batch)
+        await journal.append(batch, journal.position)
         taken["append"].append((perf_counter() - began) * MICRO)
         began = perf_counter()
         os.write(bare, payload)
@@ -67,30 +69,47 @@ async def _appends(directory: str, size: int, rounds: int) -> Row:
         taken["bare"].append((perf_counter() - began) * MICRO)
     os.close(bare)
     await journal.close()
-    row = Row("journal, append", f"{size:,} {'event' if size == 1 else 'events'} at once", "µs per batch", taken)
+    row = Row(
+        "journal, append",
+        f"{size:,} {'event' if size == 1 else 'events'} at once",
+        "µs per batch",
+        taken,
+    )
     row.ratio("append", "bare")
-    row.facts = {"bytes_per_event": len(payload) / size, "micros_per_event": min(taken["append"]) / size}
+    row.facts = {
+        "bytes_per_event": len(payload) / size,
+        "micros_per_event": min(taken["append"]) / size,
+    }
     return row
 
 
 def _replay(directory: str, tasks: int, batches: int) -> Row:
-    """Every task has run `batches` times; a batch is the starts of a tenth of them, then their ends."""
+    """Every task has run `batches` times; a batch is the starts of a tenth of them, then their
+    ends."""
     tenth = tasks // 10
     added = [e.TaskAdded(NOON_AT, name, "0 12 * * *", 300_000, "UTC") for name in names(tasks)]
 
     async def write() -> int:
         journal = Journal(directory)
         await journal.open(NOON_AT)
-        await journal.append(added)
+        await journal.append(added, journal.position)
         for batch in range(batches * 10):
-            await journal.append(starts(tenth, batch * tenth))
-            await journal.append(ends(tenth, batch * tenth))
+            await journal.append(starts(tenth, batch * tenth), journal.position)
+            await journal.append(ends(tenth, batch * tenth), journal.position)
         await journal.close()
         return tasks + batches * 20 * tenth
 
     events = asyncio.run(write())
     size = sum(os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory))
-    sides = {"ours": lambda: micros_per_call(events, lambda: read_state(directory, NOON_AT))}
-    row = Row("journal, replay", f"{events:,} events of {tasks:,} tasks", "µs per event", take_turns(3, sides))
-    row.facts = {"bytes_per_event": size / events, "events_per_second": MICRO / min(row.rounds["ours"])}
+    sides = {"ours": lambda: micros_per_call(events, lambda: JournalReader(directory).state())}
+    row = Row(
+        "journal, replay",
+        f"{events:,} events of {tasks:,} tasks",
+        "µs per event",
+        take_turns(3, sides),
+    )
+    row.facts = {
+        "bytes_per_event": size / events,
+        "events_per_second": MICRO / min(row.rounds["ours"]),
+    }
     return row

@@ -1,14 +1,17 @@
-"""How late a coroutine starts after the minute for which it is due: a real minute of the real clock, N tasks due in it.
+"""How late a coroutine starts after the minute for which it is due: a real minute of the real
+clock, N tasks due in it.
 
-Each measurement is a process of its own that registers N tasks, waits for the next minute boundary and stays alone on the
-machine until its last callback has run. A callback writes `time.time()` down and nothing else; its latency is that minus the
-boundary. Ours has its journal on disk: every start is durable before its callback. The peers keep everything in memory.
-aiocron has one timer per task; APScheduler is its asyncio scheduler with its defaults, by which a job that it is late for by
-more than a second is dropped. What never ran is counted. A thousand and more tasks share 1,200 expressions, all different,
-all due at that minute.
+Each measurement is a process of its own that registers N tasks, waits for the next minute boundary
+and stays alone on the machine until its last callback has run. A callback writes `time.time()` down
+and nothing else; its latency is that minus the boundary. Ours has its journal on disk: every start
+is durable before its callback. The peers keep everything in memory. aiocron has one timer per task;
+APScheduler is its asyncio scheduler with its defaults, by which a job that it is late for by more
+than a second is dropped. What never ran is counted. A thousand and more tasks share 1,200
+expressions, all different, all due at that minute.
 
-As every round costs a minute of waiting, the largest size is left to ours and aiocron, once. With `--smoke` there is no
-waiting: ours gets a clock that stands shortly before a minute, the peers get jobs that are due in a moment.
+As every round costs a minute of waiting, the largest size is left to ours and aiocron, once. With
+`--smoke` there is no waiting: ours gets a clock that stands shortly before a minute, the peers get
+jobs that are due in a moment.
 
     python -m tests.bench.latency ours|aiocron|apscheduler NUMBER [now]      prints one JSON object
 """
@@ -84,7 +87,7 @@ def _targets(row: Row, size: int) -> None:
         row.limit(f"{OURS} max", 4_000.0)
 
 
-# -- in the process ----------------------------------------------------------------------------------------------------
+# -- in the process --------------------------------------------------------------------------------
 
 
 class Starts:
@@ -98,12 +101,16 @@ class Starts:
         self.times.append(time.time())
 
     async def over(self, when: float) -> None:
-        """Wait until all have begun, or nothing has for a while. Seldom awake, so as not to disturb."""
+        """Wait until all have begun, or nothing has for a while. Seldom awake, so as not to
+        disturb."""
         gc.collect()
         if time.time() > when - 0.5:
             raise SystemExit("not ready before the minute: give it more lead")
         await asyncio.sleep(when - time.time() + 0.5)
-        while len(self.times) < self._expected and time.time() - max(self.times[-1:] or [when]) < STILL:
+        while (
+            len(self.times) < self._expected
+            and time.time() - max(self.times[-1:] or [when]) < STILL
+        ):
             await asyncio.sleep(0.25)
 
 
@@ -167,9 +174,13 @@ async def _apscheduler(size: int, minute: datetime, when: float, starts: Starts)
     from tests.bench.harness import apscheduler, triggers
 
     made = triggers(agreeing(minute))
-    options = {} if when == minute.timestamp() else {"next_run_time": datetime.fromtimestamp(when, UTC)}
+    options = (
+        {} if when == minute.timestamp() else {"next_run_time": datetime.fromtimestamp(when, UTC)}
+    )
     async with apscheduler() as scheduler:
-        logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # it warns of every job that it drops
+        logging.getLogger("apscheduler").setLevel(
+            logging.CRITICAL
+        )  # it warns of every job that it drops
         for i, name in enumerate(names(size)):
             scheduler.add_job(starts.callback, made[i % len(made)], id=name, **options)
         scheduler.resume()
@@ -180,4 +191,6 @@ SUBJECTS = {OURS: _ours, AIOCRON: _aiocron, APSCHEDULER: _apscheduler}
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(measure(sys.argv[1], int(sys.argv[2]), "now" not in sys.argv[3:]))))
+    print(
+        json.dumps(asyncio.run(measure(sys.argv[1], int(sys.argv[2]), "now" not in sys.argv[3:])))
+    )

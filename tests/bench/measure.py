@@ -1,4 +1,5 @@
-"""What a measurement is: rounds that take turns, a row of numbers, and ratios with the target they are held against."""
+"""What a measurement is: rounds that take turns, a row of numbers, and ratios with the target they
+are held against."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Rounds = dict[str, list[float]]
 
 @dataclass
 class Check:
-    """A figure of a row and, where the issue sets one, its target. `value` is from the best rounds."""
+    """A figure of a row and, where the issue sets one, its target. `value` is from the best
+    rounds."""
 
     name: str
     value: float
@@ -38,7 +40,11 @@ class Check:
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
     def as_json(self) -> dict[str, Any]:
-        target = None if self.bound is None else f"{'at least' if self.at_least else 'at most'} {self.bound:g}"
+        target = (
+            None
+            if self.bound is None
+            else f"{'at least' if self.at_least else 'at most'} {self.bound:g}"
+        )
         return {
             "name": self.name,
             "value": self.value,
@@ -50,7 +56,8 @@ class Check:
 
 @dataclass
 class Row:
-    """One case: the rounds of everybody who took part, what follows from them, and facts that were counted."""
+    """One case: the rounds of everybody who took part, what follows from them, and facts that were
+    counted."""
 
     family: str
     case: str
@@ -59,16 +66,22 @@ class Row:
     checks: list[Check] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def ratio(self, above: str, below: str, bound: float | None = None, *, at_least: bool = True) -> None:
+    def ratio(
+        self, above: str, below: str, bound: float | None = None, *, at_least: bool = True
+    ) -> None:
         """Add the ratio of two numbers of this row, `above / below`."""
-        self.checks.append(ratio(f"{above} / {below}", self.rounds[above], self.rounds[below], bound, at_least))
+        self.checks.append(
+            ratio(f"{above} / {below}", self.rounds[above], self.rounds[below], bound, at_least)
+        )
 
     def cpu_ratio(self, above: list[float], below: list[float], name: str) -> None:
-        """Add a ratio of processor times, with no target: it shows what the neighbours did to the one of wall times."""
+        """Add a ratio of processor times, with no target: it shows what the neighbours did to the
+        one of wall times."""
         self.checks.append(ratio(f"processor time, {name}", above, below, None))
 
     def limit(self, name: str, bound: float, pick: Callable[[list[float]], float] = min) -> None:
-        """Hold one number of this row itself against an upper bound. What is counted is picked by its worst round."""
+        """Hold one number of this row itself against an upper bound. What is counted is picked by
+        its worst round."""
         values = self.rounds[name]
         self.checks.append(Check(name, pick(values), median(values), bound, at_least=False))
 
@@ -87,7 +100,9 @@ class Row:
         }
 
 
-def ratio(name: str, above: list[float], below: list[float], bound: float | None, at_least: bool = True) -> Check:
+def ratio(
+    name: str, above: list[float], below: list[float], bound: float | None, at_least: bool = True
+) -> Check:
     return Check(name, min(above) / min(below), median(above) / median(below), bound, at_least)
 
 
@@ -97,7 +112,8 @@ def percentile(ordered: list[float], share: float) -> float:
 
 
 def take_turns(rounds: int, sides: dict[str, Callable[[], float]]) -> Rounds:
-    """Let every side run once per round, each round beginning with another one. A side returns its own figure."""
+    """Let every side run once per round, each round beginning with another one. A side returns its
+    own figure."""
     results: Rounds = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
@@ -118,7 +134,8 @@ def without_collector():
 
 
 def micros_per_call(calls: int, action: Callable[[], Any]) -> float:
-    """For what only computes and never waits: time of this thread on a processor, so that its neighbours do not count."""
+    """For what only computes and never waits: time of this thread on a processor, so that its
+    neighbours do not count."""
     with without_collector():
         began = thread_time()
         action()
@@ -126,7 +143,8 @@ def micros_per_call(calls: int, action: Callable[[], Any]) -> float:
 
 
 class Stopwatch:
-    """Wall time since its making, and beside it the processor time of the whole process, which neighbours do not add to."""
+    """Wall time since its making, and beside it the processor time of the whole process, which
+    neighbours do not add to."""
 
     def __init__(self) -> None:
         self.wall = perf_counter()
@@ -140,10 +158,13 @@ class Stopwatch:
 
 
 def in_fresh_process(module: str, *arguments: object) -> dict:
-    """What a module of the benchmark prints, run as a program of its own with these arguments, on a machine in UTC."""
+    """What a module of the benchmark prints, run as a program of its own with these arguments, on a
+    machine in UTC."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = os.environ | {"TZ": "UTC"}
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    done = subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env=environment
+    )
     return json.loads(done.stdout)
 
 

@@ -1,12 +1,15 @@
-"""Memory per task, each measurement in a fresh process: growth of the resident set, and tracemalloc's live bytes.
+"""Memory per task, each measurement in a fresh process: growth of the resident set, and
+tracemalloc's live bytes.
 
-From after the imports to the scheduler at rest, everything the tasks cost is counted, their names included; the caller's
-list is let go before the second look. The peer gets the same names and, as its documentation has it, a trigger of its own for
-every job; "triggers shared" is what it would need if its user made one per expression. One measurement each, side by side
-in parallel: nothing here is timed, and the figures repeat to the percent. tracemalloc slows the peer down so much that it
-gets a tenth of the tasks there; with a trigger per job its figure does not depend on the number.
+From after the imports to the scheduler at rest, everything the tasks cost is counted, their names
+included; the caller's list is let go before the second look. The peer gets the same names and, as
+its documentation has it, a trigger of its own for every job; "triggers shared" is what it would
+need if its user made one per expression. One measurement each, side by side in parallel: nothing
+here is timed, and the figures repeat to the percent. tracemalloc slows the peer down so much that
+it gets a tenth of the tasks there; with a trigger per job its figure does not depend on the number.
 
-    python -m tests.bench.memory ours|apscheduler|shared NUMBER rss|tracemalloc      prints one JSON object
+    python -m tests.bench.memory ours|apscheduler|shared NUMBER rss|tracemalloc      prints one JSON
+    object
 """
 
 from __future__ import annotations
@@ -45,10 +48,20 @@ def run(smoke: bool) -> list[Row]:
         }
         seen = {which: future.result() for which, future in started.items()}
     for method in ("rss", "tracemalloc"):
-        rounds: Rounds = {WHO[who]: [seen[who, method]["bytes"] / sizes[who, method]] for who in WHO}
-        row = Row("memory", f"{size:,} tasks, {min(size, DISTINCT):,} expressions, {method}", "bytes per task", rounds)
+        rounds: Rounds = {
+            WHO[who]: [seen[who, method]["bytes"] / sizes[who, method]] for who in WHO
+        }
+        row = Row(
+            "memory",
+            f"{size:,} tasks, {min(size, DISTINCT):,} expressions, {method}",
+            "bytes per task",
+            rounds,
+        )
         peaks = {WHO[who]: seen[who, method]["peak_bytes"] / sizes[who, method] for who in WHO}
-        row.facts = {"peak_growth_per_task": peaks, "tasks": {WHO[who]: sizes[who, method] for who in WHO}}
+        row.facts = {
+            "peak_growth_per_task": peaks,
+            "tasks": {WHO[who]: sizes[who, method] for who in WHO},
+        }
         row.limit("ours", LIMIT)
         row.ratio("apscheduler", "ours")
         rows.append(row)
@@ -94,7 +107,9 @@ def resident() -> int:
 def _peak(method: str) -> int:
     if method == "tracemalloc":
         return tracemalloc.get_traced_memory()[1]
-    with open("/proc/self/status") as file:  # not getrusage: that includes the parent, up to the exec
+    with open(
+        "/proc/self/status"
+    ) as file:  # not getrusage: that includes the parent, up to the exec
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 
 

@@ -1,9 +1,10 @@
 """next_after beside cronsim and croniter: the search alone, without parsing.
 
-Ours is the public `CronExpression.next_after(instant, zone)` of an expression parsed before; "ours, prepared" is the
-`Schedule.next_after` that the engine calls. The peers are iterators, so each pair of expression and start gets an object
-made beforehand, and one `next(it)` or `get_next(datetime)` of it is timed; making it is timed apart. Starts are spread
-over four years. Peers get them in the zone's local time, ours as UTC instants with the zone beside: each as it likes best.
+Ours is the public `CronExpression.next_after(instant, zone)` of an expression parsed before; "ours,
+prepared" is the `Schedule.next_after` that the engine calls. The peers are iterators, so each pair
+of expression and start gets an object made beforehand, and one `next(it)` or `get_next(datetime)`
+of it is timed; making it is timed apart. Starts are spread over four years. Peers get them in the
+zone's local time, ours as UTC instants with the zone beside: each as it likes best.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ def run(smoke: bool) -> list[Row]:
         for kind, expressions, calls, bound in kinds:
             calls_here = 30 if smoke else calls
             cases: Cases = [
-                (expressions[i % len(expressions)], start, zones[i // len(expressions) % len(zones)])
+                (
+                    expressions[i % len(expressions)],
+                    start,
+                    zones[i // len(expressions) % len(zones)],
+                )
                 for i, start in enumerate(instants(calls_here))
             ]
             rows.append(_compare(f"{kind}, {place}", cases, bound, rounds))
@@ -46,7 +51,10 @@ def run(smoke: bool) -> list[Row]:
 def _compare(case: str, cases: Cases, bound: float, rounds: int) -> Row:
     calls = len(cases)
     ours = [(parse(text), start, zone) for text, start, zone in cases]
-    prepared = [(Schedule(parse(text), zone_of(zone), False).next_after, start) for text, start, zone in cases]
+    prepared = [
+        (Schedule(parse(text), zone_of(zone), False).next_after, start)
+        for text, start, zone in cases
+    ]
     local = [(text, start.astimezone(zone)) for text, start, zone in cases]
     construction: dict[str, list[float]] = {"cronsim": [], "croniter": []}
 

@@ -1,8 +1,9 @@
 """Parsing distinct expressions beside cronsim, whose constructor is its parser.
 
-Equal texts share one value in ours, so no text comes twice while its value lives: a round parses texts that are all
-different and keeps none. Our parser also remembers single fields; hence two cases, one where fields recur as they do in
-life, and one where every cache is emptied before the round and hardly any field recurs.
+Equal texts share one value in ours, so no text comes twice while its value lives: a round parses
+texts that are all different and keeps none. Our parser also remembers single fields; hence two
+cases, one where fields recur as they do in life, and one where every cache is emptied before the
+round and hardly any field recurs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def run(smoke: bool) -> list[Row]:
     number, rounds = (50, 2) if smoke else (2_000, 21)
     return [
         _compare("distinct, fields recur", common_texts(number), rounds, cold=False),
-        _compare("distinct, caches empty, fields strange", strange_texts(number), rounds, cold=True),
+        _compare(
+            "distinct, caches empty, fields strange", strange_texts(number), rounds, cold=True
+        ),
     ]
 
 

@@ -1,10 +1,20 @@
-"""Which peers are here. One that is not installed is said so in the result, and the rest is measured without it."""
+"""Which peers are here. One that is not installed is said so in the result, and the rest is
+measured without it."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-PEERS = ("apscheduler", "cronsim", "croniter", "aiocron", "yacron", "celery", "msgspec", "structlog")
+PEERS = (
+    "apscheduler",
+    "cronsim",
+    "croniter",
+    "aiocron",
+    "yacron",
+    "celery",
+    "msgspec",
+    "structlog",
+)
 ABSENT = "not installed"
 
 

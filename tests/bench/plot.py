@@ -1,7 +1,9 @@
-"""The result as a picture, from the JSON alone: start latency and the cost of an idle poll, each over the number of tasks.
+"""The result as a picture, from the JSON alone: start latency and the cost of an idle poll, each
+over the number of tasks.
 
-Both axes are logarithmic, so a cost that follows the number of tasks is a slope and one that does not is level. A line is the
-best rounds. Written by hand as SVG: rectangles, lines and text need no library.
+Both axes are logarithmic, so a cost that follows the number of tasks is a slope and one that does
+not is level. A line is the best rounds. Written by hand as SVG: rectangles, lines and text need no
+library.
 """
 
 from __future__ import annotations
@@ -42,12 +44,16 @@ def svg(result: dict) -> str | None:
     if not panels:
         return None
     width, height = WIDTH * len(panels), HEIGHT + 22
-    machine = f"Python {result['python']}, {result['machine']['processor']}, {result['machine']['cores']} cores"
+    machine = (
+        f"Python {result['python']}, {result['machine']['processor']}, "
+        f"{result['machine']['cores']} cores"
+    )
     note = f"cronpoll {result['versions']['cronpoll']}, {result['at'][:10]}, {machine}"
     if result["smoke"]:
         note = f"SMOKE: the numbers mean nothing. {note}"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}"'
         f' font-family="Helvetica, Arial, sans-serif" font-size="12" fill="{INK}">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
@@ -64,7 +70,12 @@ def _latency(result: dict) -> Panel:
             who, _, what = name.rpartition(" ")
             if what == "p99":
                 series.setdefault(_named(who), []).append((size, number["best"]))
-    return Panel("Start latency at a minute boundary, p99", "tasks due in that minute", "ms after the minute", series)
+    return Panel(
+        "Start latency at a minute boundary, p99",
+        "tasks due in that minute",
+        "ms after the minute",
+        series,
+    )
 
 
 def _idle(result: dict) -> Panel:
@@ -104,8 +115,14 @@ def _drawn(panel: Panel) -> list[str]:
         parts += [_line(x, TOP, x, floor_y), _text(x, floor_y + 18, amount(10.0**power))]
     for power in up:
         _, y = at(10.0 ** across[0], 10.0**power)
-        parts += [_line(left_x, y, LEFT + width, y), _text(left_x - 8, y + 4, amount(10.0**power), anchor="end")]
-    parts.append(f'<rect x="{LEFT}" y="{TOP}" width="{width}" height="{height}" fill="none" stroke="#999999"/>')
+        parts += [
+            _line(left_x, y, LEFT + width, y),
+            _text(left_x - 8, y + 4, amount(10.0**power), anchor="end"),
+        ]
+    parts.append(
+        f'<rect x="{LEFT}" y="{TOP}" width="{width}" height="{height}" fill="none" '
+        'stroke="#999999"/>'
+    )
     parts.append(_text(LEFT + width / 2, floor_y + 40, panel.below))
     middle = TOP + height / 2
     parts.append(f'<g transform="rotate(-90 18 {middle})">{_text(18, middle, panel.left)}</g>')
@@ -118,7 +135,10 @@ def _drawn(panel: Panel) -> list[str]:
         parts += [_mark(x, y, colour, shape) for x, y in places]
         if entry + 14 + LETTER * len(name) > LEFT + width:
             entry, row = LEFT, row + 18
-        parts += [_mark(entry + 5, row, colour, shape), _text(entry + 14, row + 4, name, anchor="start")]
+        parts += [
+            _mark(entry + 5, row, colour, shape),
+            _text(entry + 14, row + 4, name, anchor="start"),
+        ]
         entry += 30 + LETTER * len(name)
     return parts
 
@@ -135,9 +155,16 @@ def amount(value: float) -> str:
     return f"{value / 1_000:g}k" if value >= 1_000 else f"{value:g}"
 
 
-def _text(x: float, y: float, text: str, *, size: int = 12, anchor: str = "middle", **more: str) -> str:
-    attributes = "".join(f' {"font-weight" if key == "weight" else key}="{value}"' for key, value in more.items())
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{attributes}>{escape(text)}</text>'
+def _text(
+    x: float, y: float, text: str, *, size: int = 12, anchor: str = "middle", **more: str
+) -> str:
+    attributes = "".join(
+        f' {"font-weight" if key == "weight" else key}="{value}"' for key, value in more.items()
+    )
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" '
+        f'text-anchor="{anchor}"{attributes}>{escape(text)}</text>'
+    )
 
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> str:

@@ -1,7 +1,9 @@
-"""A journal as a busy machine leaves it behind: written by the real scheduler in simulated time, then put on a real disk.
+"""A journal as a busy machine leaves it behind: written by the real scheduler in simulated time,
+then put on a real disk.
 
-A tenth of the tasks have windows, a quarter run every quarter of an hour, the rest once an hour; every tenth task fails now
-and then and is retried; the process dies twice and stays away for hours, so there are interrupted runs and missed minutes.
+A tenth of the tasks have windows, a quarter run every quarter of an hour, the rest once an hour;
+every tenth task fails now and then and is retried; the process dies twice and stays away for hours,
+so there are interrupted runs and missed minutes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The result as a Markdown table, from the JSON alone: whatever is printed can be read from the file, too."""
+"""The result as a Markdown table, from the JSON alone: whatever is printed can be read from the
+file, too."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ def markdown(result: dict) -> str:
     lines = [
         f"cronpoll benchmark, {result['at'][:16]}Z{' (SMOKE: the numbers mean nothing)' if result['smoke'] else ''}",
         "",
-        f"Python {result['python']}, {machine['processor']}, {machine['cores']} cores, journal on {machine['journal_on']}.",
+        f"Python {result['python']}, {machine['processor']}, {machine['cores']} cores, "
+        f"journal on {machine['journal_on']}.",
         f"{peers}.",
         "Best round (median); ratios of best rounds (of medians).",
         "",
@@ -19,14 +21,23 @@ def markdown(result: dict) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
-        numbers = "; ".join(f"{name} {_pair(n['best'], n['median'])}" for name, n in row["numbers"].items())
+        numbers = "; ".join(
+            f"{name} {_pair(n['best'], n['median'])}" for name, n in row["numbers"].items()
+        )
         absent = [f"; {name} {ABSENT}" for name, fact in row["facts"].items() if fact == ABSENT]
         checks = row["ratios"] or [None]
         for index, check in enumerate(checks):
-            left = ["", "", ""] if index else [row["family"], row["case"], f"{numbers} {row['unit']}{''.join(absent)}"]
+            left = (
+                ["", "", ""]
+                if index
+                else [row["family"], row["case"], f"{numbers} {row['unit']}{''.join(absent)}"]
+            )
             lines.append("| " + " | ".join(left + _check(check)) + " |")
     targets = result["targets"]
-    lines += ["", f"{targets['reached']} of {targets['total']} targets reached in {result['seconds']:.0f} s."]
+    lines += [
+        "",
+        f"{targets['reached']} of {targets['total']} targets reached in {result['seconds']:.0f} s.",
+    ]
     return "\n".join(lines)
 
 
@@ -34,7 +45,11 @@ def _check(check: dict | None) -> list[str]:
     if check is None:
         return ["", "", ""]
     reached = {None: "", True: "yes", False: "**no**"}[check["reached"]]
-    return [f"{check['name']}: {_pair(check['value'], check['of_medians'])}", check["target"] or "", reached]
+    return [
+        f"{check['name']}: {_pair(check['value'], check['of_medians'])}",
+        check["target"] or "",
+        reached,
+    ]
 
 
 def _pair(best: float, median: float) -> str:

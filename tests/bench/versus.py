@@ -2,8 +2,9 @@
 
     python -m tests.bench.versus COMMIT [--rounds N] [--only FAMILY]
 
-Each figure is measured in fresh processes that take turns, old and new, so that what the machine does meanwhile hits both. The
-best round of each counts, because all that disturbs makes it slower; times are of the processor.
+Each figure is measured in fresh processes that take turns, old and new, so that what the machine
+does meanwhile hits both. The best round of each counts, because all that disturbs makes it slower;
+times are of the processor.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ _PREFACE = "import asyncio, json\nfrom collections import defaultdict\n"
 def measured(tree: str, family: str) -> dict[str, float]:
     code = f"{_PREFACE}{MEASURES[family]}\nprint(json.dumps(found))"
     surroundings = {**os.environ, "PYTHONPATH": tree}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tree, env=surroundings, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, env=surroundings, stdout=subprocess.PIPE, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -66,7 +69,10 @@ def main() -> None:
     parser.add_argument("--only", choices=MEASURES)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cronpoll-versus-") as old:
-        subprocess.run(["git", "-C", ROOT, "worktree", "add", "-q", "--detach", old, options.commit], check=True)
+        subprocess.run(
+            ["git", "-C", ROOT, "worktree", "add", "-q", "--detach", old, options.commit],
+            check=True,
+        )
         try:
             compare(old, options.rounds, [options.only] if options.only else list(MEASURES))
         finally:
@@ -78,12 +84,17 @@ def compare(old: str, rounds: int, families: list[str]) -> None:
         figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: {"old": [], "new": []})
         for number in range(rounds):
             say(f"  {family}, round {number + 1}")
-            for side, tree in (("old", old), ("new", ROOT)) if number % 2 else (("new", ROOT), ("old", old)):
+            for side, tree in (
+                (("old", old), ("new", ROOT)) if number % 2 else (("new", ROOT), ("old", old))
+            ):
                 for figure, value in measured(tree, family).items():
                     figures[figure][side].append(value)
         for figure, sides in figures.items():
             before, after = min(sides["old"]), min(sides["new"])
-            print(f"{family}, {figure}: {before:.2f} -> {after:.2f}, {after / before:.3f}x", flush=True)
+            print(
+                f"{family}, {figure}: {before:.2f} -> {after:.2f}, {after / before:.3f}x",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The command: explores until so many days have been lived, or lives one plan again. Exits with 1 if a promise was broken."""
+"""The command: explores until so many days have been lived, or lives one plan again. Exits with 1
+if a promise was broken."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from cronpoll.core.promises import GUARANTEES
+from cronpoll.audit.promises import GUARANTEES
 from tests.simulation.explore import batch, judged, told
 from tests.simulation.life import lived
 from tests.simulation.plan import plan_of
@@ -27,7 +28,11 @@ def run(first: int, days: float, hours: float, processes: int) -> int:
     occasions: Counter[str] = Counter()
     with get_context("spawn").Pool(processes) as pool:
         for found in pool.imap_unordered(batch, range(first, first + MOST)):
-            lives, lived_days, events = lives + found.lives, lived_days + found.days, events + found.events
+            lives, lived_days, events = (
+                lives + found.lives,
+                lived_days + found.days,
+                events + found.events,
+            )
             occasions.update(found.occasions)
             if found.failure is not None:
                 print(found.failure)
@@ -41,7 +46,10 @@ def run(first: int, days: float, hours: float, processes: int) -> int:
     for guarantee in GUARANTEES:
         print(f"  {guarantee.name:<26}{occasions[guarantee.name]:>12,} times")
     seconds = monotonic() - began
-    print(f"{lives:,} lives, {lived_days:,.0f} simulated days, {events:,} events, seeds from {first}, {seconds:.0f} s")
+    print(
+        f"{lives:,} lives, {lived_days:,.0f} simulated days, {events:,} events, seeds from "
+        f"{first}, {seconds:.0f} s"
+    )
     return 0
 
 
@@ -56,10 +64,17 @@ def replay(text: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--days", type=float, default=2_000, help="how many simulated days at least (default: 2000)")
+    parser.add_argument(
+        "--days", type=float, default=2_000, help="how many simulated days at least (default: 2000)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="where chance begins (default: 0)")
     parser.add_argument("--long", type=float, default=0, metavar="HOURS", help="go on for so long")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per processor)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="processes (default: one per processor)",
+    )
     parser.add_argument("--replay", metavar="TEXT", help="live one plan again, and print its log")
     options = parser.parse_args()
     if options.replay:

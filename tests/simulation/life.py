@@ -5,29 +5,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
-import tempfile
+import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronpoll import Journal, Registration
+from cronpoll.audit.judge import Audit, Report
 from cronpoll.core import events as e
-from cronpoll.core.errors import CronpollError, ManualStartRefusedError, RegistrationError, SuspensionRefusedError
-from cronpoll.core.guarantees import Audit, Report
+from cronpoll.core.errors import (
+    CronpollError,
+    ManualStartRefusedError,
+    RegistrationError,
+    StateDirectoryLostError,
+    StopRunRefusedError,
+    SuspensionRefusedError,
+)
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
-from cronpoll.store.reading import read_history
+from cronpoll.runtime.simulation.time import SimulatedLoop
+from cronpoll.store.api import Position
+from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import SimulatedCrashError, World, run
-from tests.simulation.asked import Foretelling, a_moment, asked, explained, folded_again, registration_of
-from tests.simulation.plan import NAMES, ZONES, Behaviour, Plan, Step, TaskPlan
+from tests.simulation.asked import (
+    Foretelling,
+    a_moment,
+    asked,
+    balanced,
+    explained,
+    folded_again,
+    registration_of,
+)
+from tests.simulation.plan import (
+    NAMES,
+    ZONES,
+    Behaviour,
+    Plan,
+    Step,
+    TaskPlan,
+    too_long_for_windows,
+)
 from tests.simulation.remembered import Gone, Start
 
 HAIR = 0.0013
-"""Steps happen ever so little after a whole second, a little more each time: the scheduler itself acts on whole ones."""
+"""Steps happen ever so little after a whole second, a little more each time: the scheduler itself
+acts on whole ones."""
 CALM_SECONDS = 130
 """At the end, so that whatever is owed has been seen to."""
 _DURABLE_TAIL = 1 << 16
@@ -44,6 +69,17 @@ class Lived(NamedTuple):
     occasions: Counter[str]
 
 
+class SlowJournal(Journal):
+    """A journal on a disk that takes its time."""
+
+    seconds: Callable[[], float]
+
+    async def append(self, batch: Sequence[e.Event], after: Position) -> Position:
+        if seconds := self.seconds():
+            await asyncio.sleep(seconds)
+        return await super().append(batch, after)
+
+
 class Life:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -55,6 +91,9 @@ class Life:
         self.at_once: Counter[str] = Counter()
         self.broken: list[str] = []
         self.dying = False
+        self.write_seconds = 0
+        self.kept: dict[str, int] = {}  # how much of the journal, if not the usual
+        self.placeless = False
         timeout = None if plan.stop_timeout is None else timedelta(seconds=plan.stop_timeout)
         self.world = World(
             plan.start,
@@ -65,7 +104,7 @@ class Life:
             stop_timeout=timeout,
         )
 
-    # -- what the scheduler is given --------------------------------------------------------------------------------------
+    # -- what the scheduler is given ---------------------------------------------------------------
 
     def present(self) -> list[Registration]:
         return [self._registration(task) for task in self.tasks.values()]
@@ -77,8 +116,13 @@ class Life:
         return known
 
     def _callback(self, task: TaskPlan) -> Any:
-        # All of one kind: a scheduler sees from the function whether it is a coroutine's or a thread's.
-        if task.behaviours[0].kind == "thread" and task.concurrency != "replace" and task.timeout is None:
+        # All of one kind: a scheduler sees from the function whether it is a coroutine's or a
+        # thread's.
+        if (
+            task.behaviours[0].kind == "thread"
+            and task.concurrency != "replace"
+            and task.timeout is None
+        ):
 
             def in_thread() -> None:
                 with self._watched(task) as behaviour:
@@ -93,7 +137,9 @@ class Life:
                     case "process" | "deaf process":
                         deaf = behaviour.kind == "deaf process"
                         code = int(behaviour.fails)
-                        await self.world.processes.command(behaviour.seconds, code=code, stubborn=deaf)()
+                        await self.world.processes.command(
+                            behaviour.seconds, code=code, stubborn=deaf
+                        )()
                     case "stubborn":
                         await self._deaf_until(behaviour.seconds, patience=1)
                         await self._deaf_until(2.0171)
@@ -107,7 +153,8 @@ class Life:
         return callback
 
     async def _deaf_until(self, seconds: float, patience: int = 1_000) -> None:
-        """Sleep, and do not hear that it should end, so many times. But who dies with the process, dies."""
+        """Sleep, and do not hear that it should end, so many times. But who dies with the process,
+        dies."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while (left := end - loop.time()) >= 1e-6 and patience:
@@ -125,12 +172,21 @@ class Life:
         behaviour = task.behaviours[self.begun[name] % len(task.behaviours)]
         self.begun[name] += 1
         self.at_once[name] += 1
-        alive = [run_id for run_id, whose in self.names.items() if whose == name and self.world.processes.alive(run_id)]
+        alive = [
+            run_id
+            for run_id in self.world.processes._alive.values()
+            if self.names.get(run_id) == name
+        ]
         self.names[run.run_id] = name
         if (self.at_once[name] > 1 or alive) and task.concurrency != "allow":
-            self.broken.append(f"{name} overlaps itself: {run.run_id} at {self.world.now}, beside {alive or 'another'}")
+            self.broken.append(
+                f"{name} overlaps itself: {run.run_id} at {self.world.now}, beside "
+                f"{alive or 'another'}"
+            )
         if not self._durable(run.run_id):
-            self.broken.append(f"{name} was called without a durable record: {run.run_id} at {self.world.now}")
+            self.broken.append(
+                f"{name} was called without a durable record: {run.run_id} at {self.world.now}"
+            )
         try:
             yield behaviour
         finally:
@@ -139,9 +195,12 @@ class Life:
     def _durable(self, run_id: str) -> bool:
         wanted = run_id.encode()
         files = self.world.disk._durable_names.values()
-        return any(wanted in file.content[max(0, file.synced - _DURABLE_TAIL) : file.synced] for file in files)
+        return any(
+            wanted in file.content[max(0, file.synced - _DURABLE_TAIL) : file.synced]
+            for file in files
+        )
 
-    # -- the life ---------------------------------------------------------------------------------------------------------
+    # -- the life ----------------------------------------------------------------------------------
 
     async def live(self) -> None:
         world = self.world
@@ -171,14 +230,21 @@ class Life:
         """The engine, if it is alive."""
         scheduler = self.world._scheduler
         engine = None if scheduler is None else scheduler._lifecycle.engine
-        return None if engine is None or engine._loop_task is None or engine._loop_task.done() else engine
+        return (
+            None
+            if engine is None or engine._loop_task is None or engine._loop_task.done()
+            else engine
+        )
 
     async def boot(self) -> None:
-        """Start a scheduler. It may die of what was planned for its disk, or refuse to start with it: then there is none."""
+        """Start a scheduler. It may die of what was planned for its disk, or refuse to start with
+        it: then there is none."""
         mark = len(self.world.log.events)
         foretelling = await self.ask_plan()
         try:
-            await self.world.boot(self.present())
+            store = SlowJournal("/state", disk=self.world.disk, **self.kept)
+            store.seconds = lambda: self.write_seconds
+            await self.world.boot(self.present(), store=store)
             await self.compare(foretelling, mark)
         except SimulatedCrashError:
             await self.crash()
@@ -204,16 +270,27 @@ class Life:
                 raise AssertionError(f"a change was refused: {error!r}") from error
 
     async def ask_plan(self) -> Foretelling | None:
-        if self.world.disk.crash_at is not None or self.world.disk.failures or self.world.disk.capacity is not None:
+        if (
+            self.placeless
+            or self.world.disk.crash_at is not None
+            or self.world.disk.failures
+            or self.world.disk.capacity is not None
+        ):
             return None  # what will become of the reload is not the plan's business
-        return await asked(self.world.disk, self.world.now, self.zone, self.tasks.values(), self.engine)
+        return await asked(
+            self.world.disk,
+            self.world.clock,
+            self.zone,
+            self.tasks.values(),
+            self.engine,
+            self.plan.max_concurrent,
+        )
 
     async def compare(self, foretelling: Foretelling | None, mark: int) -> None:
         await a_moment()
         engine = self.engine
         if foretelling is not None and engine is not None:
-            excused = [*engine.held(), *engine._admission.names]
-            wrong = foretelling.compared(self.world.log.events[mark:], excused)
+            wrong = foretelling.compared(self.world.log.events[mark:], engine.held())
             self.broken += [] if wrong is None else [wrong]
 
     async def do(self, step: Step) -> None:
@@ -249,13 +326,22 @@ class Life:
                     await self.die(step, power=bool(step.more))
             case "crash between":
                 now = world.now
-                await asyncio.sleep((now.replace(second=0, microsecond=0) + timedelta(minutes=1) - now).total_seconds())
+                await asyncio.sleep(
+                    (
+                        now.replace(second=0, microsecond=0) + timedelta(minutes=1) - now
+                    ).total_seconds()
+                )
                 for _ in range(amount):
                     await asyncio.sleep(0)
                 await self.die(step, power=bool(step.more))
             case "set clock":
                 world.clock.step(timedelta(seconds=amount))
                 await self.poke()
+            case "wrong clock":
+                world.clock.in_step = step.in_step
+                await self.shift_clock(amount, reboots=step.reboots)
+                await asyncio.sleep(step.more + HAIR)
+                await self.shift_clock(-amount, reboots=step.reboots)
             case "sleep":
                 world.clock.suspend(timedelta(seconds=amount))
                 await self.poke()
@@ -272,8 +358,51 @@ class Life:
                 world.disk.failures["fsync"] = [errno.EIO] * amount
                 await self.some_time()
                 world.disk.failures.clear()
-            case "run" | "suspend" | "resume":
+            case "slow disk":
+                self.write_seconds = amount
+                await self.some_time()
+                self.write_seconds = 0
+                await asyncio.sleep(amount + HAIR)  # for what is being written
+            case "lost place":
+                await self.lose_place(step)
+            case "taken descriptors":
+                world.disk.descriptors_are_taken(given_away=bool(amount))
+                await self.some_time()
+            case "no threads":
+                loop = asyncio.get_running_loop()
+                assert isinstance(loop, SimulatedLoop)
+                loop.threads_refused = amount
+                await self.some_time()
+                loop.threads_refused = 0
+            case "run" | "suspend" | "resume" | "stop run" | "at" | "cancel":
                 await self.order(step)
+
+    async def lose_place(self, step: Step) -> None:
+        """From then on not a byte is written; at the first that would be, the scheduler ends."""
+        disk = self.world.disk
+        disk.place_is_lost("/state", ("lock", "segment", "directory")[step.more])
+        before = {path: disk.content(path) for path in disk.paths()}
+        begun = sum(self.begun.values())
+        log = logging.getLogger("cronpoll")
+        self.placeless = log.disabled = True
+        with contextlib.suppress(CronpollError):
+            await self.some_time()
+        self.placeless = log.disabled = False
+        if {path: disk.content(path) for path in disk.paths()} != before:
+            self.broken.append(f"it wrote where its place was lost, before {self.world.now}")
+        if sum(self.begun.values()) != begun:
+            self.broken.append(f"it started something without a place, before {self.world.now}")
+        disk.place_is_back("/state")
+        await self.die(step)
+
+    async def shift_clock(self, seconds: int, *, reboots: bool) -> None:
+        if reboots:
+            await self.crash()
+        self.world.clock.step(timedelta(seconds=seconds))
+        if reboots:
+            await self.boot()
+        elif self.engine is not None:
+            await self.poke()
 
     async def some_time(self) -> None:
         """In which what was planned for the disk meets a start, a reload and an end."""
@@ -289,9 +418,25 @@ class Life:
 
     async def order(self, step: Step) -> None:
         world = self.world
-        orders = {"run": world.run_now, "suspend": world.suspend, "resume": world.resume}
-        with contextlib.suppress(ManualStartRefusedError, SuspensionRefusedError):
-            await orders[step.deed](step.name)
+        refused = (ManualStartRefusedError, SuspensionRefusedError, StopRunRefusedError)
+        with contextlib.suppress(*refused):
+            match step.deed:
+                case "run":
+                    await world.run_now(step.name)
+                case "suspend":
+                    lasting = timedelta(seconds=step.amount) if step.amount else None
+                    await world.suspend(step.name, lasting)
+                case "resume":
+                    await world.resume(step.name)
+                case "stop run":
+                    await world.stop_run(step.name)
+                case "at":
+                    await world.start_at(step.name, ahead(world.now, step))
+                case "cancel":
+                    engine = self.engine
+                    task = None if engine is None else engine.book.tasks.get(step.name)
+                    if task is not None and task.ordered:
+                        await world.cancel_start(step.name, task.ordered[0].due_at)
 
     async def crash(self) -> None:
         """With the process everything in it ends, also what an earlier stop in it gave up."""
@@ -316,7 +461,7 @@ class Life:
         elif step.left_out:
             self.tasks.pop(step.name, None)
 
-    # -- what has to hold -------------------------------------------------------------------------------------------------
+    # -- what has to hold --------------------------------------------------------------------------
 
     async def same_when_read(self) -> None:
         """What is in memory is what the journal gives, once everything is written."""
@@ -324,11 +469,16 @@ class Life:
         if engine is None:
             return
         for _ in range(150):  # a failing disk is tried again every few seconds
-            if not (engine.degraded or engine._ledger._backlog or engine._ended or engine._notes):
+            # That a write was slow is written with the next one, or it would never end.
+            backlog = [one for one in engine._ledger._backlog if not isinstance(one, e.StoreSlow)]
+            if not (engine.degraded or backlog or engine._ended or engine._notes):
                 break
             await asyncio.sleep(0.1 if self.plan.rough else 0)
         else:
-            self.broken.append(f"what has happened is not written down, and nothing is in the way, at {self.world.now}")
+            self.broken.append(
+                "what has happened is not written down, and nothing is in the way, at "
+                f"{self.world.now}"
+            )
             return
         if self.engine is None:
             return
@@ -336,30 +486,47 @@ class Life:
         if read.book != engine.book:
             self.broken.append(f"the journal does not give what is in memory, at {self.world.now}")
 
+    def started_twice(self) -> Iterator[str]:
+        """Due instants and periods with more than one start, further attempts apart."""
+        seen: set[tuple[str, str, datetime | None]] = set()
+        for event in self.world.events("TaskRunStarted"):
+            if event.trigger not in ("due", "boot", "owed"):
+                continue
+            served = {(event.task_name, "due", event.due_at)}
+            if event.period is not None:
+                served.add((event.task_name, "period", event.period))
+            for name, kind, moment in served & seen:
+                yield f"{name}: a second start for the {kind} {moment}, at {event.at}"
+            seen |= served
+
     def judged(self) -> Iterator[str]:
         self.occasions = Counter[str]()
+        yield from self.started_twice()
         record = self._journal()
-        yield from islice(explained(record, NAMES, self.ended_at, self.zone), 5)
+        if not too_long_for_windows(self.plan):
+            yield from islice(explained(record, NAMES, self.ended_at, self.zone), 5)
+        yield from islice(balanced(record, NAMES, self.ended_at, self.zone), 5)
         journal = Audit(ZoneInfo).see_all(record).report()
         for name, report in (("journal", journal), ("log", self._audit_of_log())):
-            self.occasions.update({verdict.guarantee.name: verdict.occasions for verdict in report.verdicts})
+            self.occasions.update(
+                {verdict.guarantee.name: verdict.occasions for verdict in report.verdicts}
+            )
             for violation in report.violations[:5]:
-                yield f"{name}: {violation.guarantee.name}: {violation.task}: {violation.text} ({violation.at})"
+                yield (
+                    f"{name}: {violation.guarantee.name}: {violation.task}: {violation.text} "
+                    f"({violation.at})"
+                )
 
     def _journal(self) -> list[Any]:
-        world = self.world
-        with tempfile.TemporaryDirectory() as directory:
-            for path in world.disk.paths():
-                with open(os.path.join(directory, os.path.basename(path)), "wb") as file:
-                    file.write(world.disk.content(path))
-            return list(read_history(directory, datetime.fromisoformat(self.plan.start)))
+        return list(JournalReader("/state", disk=self.world.disk.from_outside()).history())
 
     def _audit_of_log(self) -> Report:
         return Audit(ZoneInfo, durable=False).see_all(self.world.log.events).report()
 
 
-def _unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    if not isinstance(context.get("exception"), SimulatedCrashError):
+def unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    planned = (SimulatedCrashError, StateDirectoryLostError)
+    if not isinstance(context.get("exception"), planned):
         loop.default_exception_handler(context)
 
 
@@ -370,7 +537,7 @@ def lived(plan: Plan) -> Lived:
 
     async def main() -> None:
         nonlocal elapsed
-        asyncio.get_running_loop().set_exception_handler(_unless_planned)
+        asyncio.get_running_loop().set_exception_handler(unless_planned)
         await life.live()
         elapsed = life.world.clock.monotonic()
         life.dying = True
@@ -381,6 +548,11 @@ def lived(plan: Plan) -> Lived:
     return Lived(broken, *told_by(events), elapsed / 86_400, events, life.occasions)
 
 
+def ahead(now: datetime, step: Step) -> datetime:
+    """The whole second for which a start is ordered."""
+    return now.replace(microsecond=0) + timedelta(seconds=step.amount)
+
+
 def told_by(events: list[Any]) -> tuple[list[Start], list[Gone]]:
     """What a log says about starts, and about due instants that got none."""
     starts: list[Start] = []
@@ -389,11 +561,17 @@ def told_by(events: list[Any]) -> tuple[list[Start], list[Gone]]:
         match event:
             case e.TaskRunStarted():
                 why = "due" if event.trigger == "boot" else event.trigger
-                starts.append(Start(event.task_name, why, event.due_at, event.started_at, event.period))
+                starts.append(
+                    Start(event.task_name, why, event.due_at, event.started_at, event.period)
+                )
             case e.TaskMissed():
-                gone.append(Gone(event.task_name, "missed", event.last_missed, event.count, event.at))
+                gone.append(
+                    Gone(event.task_name, "missed", event.last_missed, event.count, event.at)
+                )
             case e.TaskSkipped():
                 gone.append(Gone(event.task_name, "skipped", event.due_at, event.count, event.at))
             case e.TaskResumed() if event.last_passed is not None:
-                gone.append(Gone(event.task_name, "resumed", event.last_passed, event.count, event.at))
+                gone.append(
+                    Gone(event.task_name, "resumed", event.last_passed, event.count, event.at)
+                )
     return starts, gone

@@ -1,8 +1,10 @@
-"""A scheduler in two pages, to foretell what the real one has to start when. Written from the rules, not from the code.
+"""A scheduler in two pages, to foretell what the real one has to start when. Written from the
+rules, not from the code.
 
-It knows no disk, no event loop and no journal. Time is a number of elapsed seconds and an offset that makes it a wall clock;
-between two moments at which something can happen nothing is looked at. When tasks are due is asked of the judge's own
-calendar (`core.ticks`). Where it and the scheduler disagree, one of them has misread the rules.
+It knows no disk, no event loop and no journal. Time is a number of elapsed seconds and an offset
+that makes it a wall clock; between two moments at which something can happen nothing is looked at.
+When tasks are due is asked of the judge's own calendar (`core.ticks`). Where it and the scheduler
+disagree, one of them has misread the rules.
 """
 
 from __future__ import annotations
@@ -14,14 +16,27 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
+from cronpoll.audit.ticks import AnyTicks, Chosen, ticks_of
 from cronpoll.core.model import TaskConfig
 from cronpoll.core.registrations import options_of
-from cronpoll.core.ticks import AnyTicks, Chosen, ticks_of
 from cronpoll.runtime.engine import STOP_GRACE_SECONDS
 from tests.simulation.asked import registration_of
-from tests.simulation.life import CALM_SECONDS, HAIR
+from tests.simulation.life import CALM_SECONDS, HAIR, ahead
 from tests.simulation.plan import ZONES, Plan, Step, TaskPlan
-from tests.simulation.remembered import INSTANT, MINUTE, NEVER, SECOND, Gone, Owed, Run, Start, Task, late, parted
+from tests.simulation.remembered import (
+    DAY,
+    INSTANT,
+    MINUTE,
+    NEVER,
+    Gone,
+    Owed,
+    Run,
+    Start,
+    Task,
+    Waiting,
+    late,
+    parted,
+)
 
 BLINK = 1e-9
 
@@ -40,8 +55,10 @@ class Model:
         self.gone: list[Gone] = []
         self.up = False
         self.numbers = 0
+        self.in_step = True
+        self.waiting: Waiting | None = None
 
-    # -- time -------------------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
@@ -50,10 +67,36 @@ class Model:
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and whatever happens in it happen."""
         end = self.elapsed + seconds
-        while (then := min((coming := self.coming()).values(), default=NEVER)) <= end:
+        while (then := min(*(coming := self.coming()).values(), self.believed_at, NEVER)) <= end:
             self.elapsed = max(self.elapsed, then)
+            self.look(self.believe())
             self.look([name for name, moment in coming.items() if moment <= self.elapsed + BLINK])
         self.elapsed = end
+
+    # -- whether the clock is believed -----------------------------------------------------------
+
+    @property
+    def believed_at(self) -> float:
+        return NEVER if self.waiting is None or not self.up else self.waiting.until
+
+    def doubt(self) -> None:
+        recorded = max((task.base for task in self.tasks.values() if task.registered), default=None)
+        if recorded is None or recorded - self.now <= DAY or self.in_step or self.waiting:
+            return
+        self.waiting = Waiting(recorded, self.elapsed + 900)
+
+    def believe(self) -> list[str]:
+        """If there is no reason to wait any more: the tasks, settled anew."""
+        if self.waiting is None:
+            return []
+        away = self.waiting.recorded - self.now > DAY
+        if away and self.elapsed < self.waiting.until - BLINK and not self.in_step:
+            return []
+        self.waiting = None
+        for task in self.tasks.values():
+            if task.registered:
+                self.clock_was_wrong(task)
+        return list(self.tasks)
 
     def coming(self) -> dict[str, float]:
         """When something can happen next to each task: a run ends, a delay is over, it is due."""
@@ -63,19 +106,27 @@ class Model:
         moments = [run.next() for run in task.runs]
         moments += [run.done for whose, run in self.lingering if whose == name]
         if self.up and task.registered:
-            moments += [then for then in (task.retry, task.held_until) if then is not None and then > self.elapsed]
+            moments += [
+                then
+                for then in (task.retry, task.held_until, task.wakes)
+                if then is not None and then > self.elapsed
+            ]
+            moments += [
+                (due - self.origin).total_seconds() for due in task.ordered if due > self.now
+            ]
             due = task.ticks.after(self.now)
             moments.append(NEVER if due is None else (due - self.origin).total_seconds())
         return min(moments, default=NEVER)
 
     def look(self, names: Iterable[str]) -> None:
-        """At these tasks. Nobody looks at one to which nothing has happened: what passes meanwhile is seen later."""
+        """At these tasks. Nobody looks at one to which nothing has happened: what passes meanwhile
+        is seen later."""
         self.take_ends()
         for name in names if self.up else ():
             while self.judge(self.tasks[name]):
                 pass
 
-    # -- runs -------------------------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------
 
     def runs(self) -> list[Run]:
         return [run for task in self.tasks.values() for run in task.runs]
@@ -89,7 +140,18 @@ class Model:
         timeout = NEVER if plan.timeout is None else self.elapsed + plan.timeout
         self.numbers += 1
         deaf = behaviour.kind == "deaf"
-        task.runs.append(Run(self.numbers, now, done, timeout, behaviour.fails, deaf, why == "manual"))
+        task.runs.append(
+            Run(
+                self.numbers,
+                now,
+                self.elapsed,
+                done,
+                timeout,
+                behaviour.fails,
+                deaf,
+                why == "manual",
+            )
+        )
         task.ran_before = True
         self.starts.append(Start(plan.name, why, due, now, period))
         if why == "manual":
@@ -98,8 +160,13 @@ class Model:
             self.no_longer_owed(task, due)
         task.newest, task.due, task.period = self.numbers, due, period
         task.attempt = task.attempt + 1 if why == "retry" else 1
-        settled = max(now, due)
-        task.served = settled if task.served is None else max(task.served, settled)
+        if why in ("retry", "interrupted"):
+            if task.served is None or now > task.served:
+                task.serve(now, now)
+            settled = now
+        else:
+            task.serve(due, max(now, due))
+            settled = max(now, due) if due - now <= DAY else now
         task.base = max(task.base, settled)
         task.retry, task.owed, task.interrupted, task.held_until = None, None, False, 0.0
 
@@ -110,13 +177,20 @@ class Model:
                     self.cut(task, run, "timeout")
                 if run in task.runs and run.done <= self.elapsed + BLINK:
                     self.end(task, run)
-        self.lingering = [(name, run) for name, run in self.lingering if run.done > self.elapsed + BLINK]
+        self.lingering = [
+            (name, run) for name, run in self.lingering if run.done > self.elapsed + BLINK
+        ]
 
-    def cut(self, task: Task, run: Run, why: Literal["timeout", "replaced", "stop"]) -> None:
+    def cut(
+        self, task: Task, run: Run, why: Literal["timeout", "replaced", "stop", "by hand"]
+    ) -> None:
         """Somebody wants a run to end. The first who does says what becomes of it."""
         if run.cut is None:
             run.cut = why
-            if not run.deaf:
+            unbegun = why == "replaced" and run.began == self.elapsed
+            if unbegun:  # its callback is not called any more: there is nobody to be deaf
+                self.begun[task.plan.name] -= 1
+            if unbegun or not run.deaf:
                 self.end(task, run)
 
     def end(self, task: Task, run: Run) -> None:
@@ -128,7 +202,7 @@ class Model:
             if self.obliges(task, run) and plan.interrupted == "restart":
                 task.interrupted = True
             return
-        if run.cut == "replaced":
+        if run.cut in ("replaced", "by hand"):
             return
         task.deaths = 0
         last = plan.max_attempts is not None and task.attempt >= plan.max_attempts
@@ -139,18 +213,29 @@ class Model:
 
     @staticmethod
     def obliges(task: Task, run: Run) -> bool:
-        return task.registered and run.number == task.newest and not run.manual and not run.detached
+        newest = run.number == task.newest and not run.manual and not run.detached
+        return task.registered and newest and not run.ordered_to_end
 
-    # -- what is owed -----------------------------------------------------------------------------------------------------
+    # -- what is owed ------------------------------------------------------------------------------
 
     def judge(self, task: Task) -> bool:
         """Do what has to be done for a task now. Whether there may be more."""
         now, mode = self.now, task.plan.concurrency
-        if not task.registered or task.asleep or self.elapsed < task.held_until or self.occupied(task.plan.name):
+        if task.registered and task.wakes is not None and self.elapsed >= task.wakes - BLINK:
+            self.wake(task)
+            return True
+        if task.registered and self.as_ordered(task):
+            return True
+        if (
+            not task.registered
+            or task.asleep
+            or self.elapsed < task.held_until
+            or self.occupied(task.plan.name)
+        ):
             return False
-        latest = task.latest(now)
+        latest = None if self.waiting else task.latest(now)
         if latest is None:
-            return not task.runs and self.another(task)
+            return self.beside_schedule(task)
         if task.runs and mode == "queue":
             return False
         due = self.by_schedule(task, latest)
@@ -159,13 +244,45 @@ class Model:
         if task.runs and mode == "forbid":
             return False  # it was due before this run began, by hand, and stays so
         if task.runs and mode == "replace":
-            cut = [run for run in task.runs if run.cut is None]
-            for run in cut:
-                self.cut(task, run, "replaced")
-            return bool(cut)
+            return self.replace_runs(task)
         self.no_longer_owed(task, due)
         period = self.pass_over(task, due, latest)
         self.start(task, "due", due, period)
+        return True
+
+    def as_ordered(self, task: Task) -> bool:
+        """Make a start that was ordered ahead, once its time has come and the task is free."""
+        free = not task.runs and self.elapsed >= task.held_until
+        if not task.ordered or not free or self.occupied(task.plan.name):
+            return False
+        due = task.ordered[0]
+        if due > self.now:
+            return False
+        del task.ordered[0]
+        if not task.late(due, self.now):
+            self.start(task, "manual", due, None)
+        return True
+
+    def replace_runs(self, task: Task) -> bool:
+        cut = [run for run in task.runs if run.cut is None]
+        for run in cut:
+            self.cut(task, run, "replaced")
+        return bool(cut)
+
+    def beside_schedule(self, task: Task) -> bool:
+        """Nothing is due. What stayed owed was: "allow" and "replace" let it start although the
+        task runs."""
+        mode, owed = task.plan.concurrency, None if self.waiting else task.owed
+        if not task.runs:
+            return self.another(task)
+        if owed is None or mode not in ("allow", "replace"):
+            return False
+        if task.late(owed.due, self.now):
+            self.no_longer_owed(task, kind="missed")
+        elif mode == "replace":
+            return self.replace_runs(task)
+        else:
+            self.start(task, "owed", *owed)
         return True
 
     def occupied(self, name: str) -> bool:
@@ -173,8 +290,13 @@ class Model:
         return any(name == whose for whose, _ in self.lingering)
 
     def by_schedule(self, task: Task, latest: datetime) -> datetime | None:
-        """The due instant that gets a start, or None: then something has been settled without one."""
+        """The due instant that gets a start, or None: then something has been settled without
+        one."""
         now, name = self.now, task.plan.name
+        before = min(task.served_until(now), now)
+        if before > task.base and task.latest(before) is not None:
+            task.base = before  # the clock has been there: it is not started a second time
+            return None
         if task.plan.concurrency == "forbid" and self.skip(task):
             return None
         due = self.caught_up(task, latest)
@@ -193,7 +315,8 @@ class Model:
         return None if run is None else task.latest(min(run[1], latest), run[0])
 
     def skip(self, task: Task) -> bool:
-        """Under "forbid": skip what fell into the task's own run. What was due before that is owed as it was."""
+        """Under "forbid": skip what fell into the task's own run. What was due before that is owed
+        as it was."""
         run = task.own_run(self.now)
         inside = None if run is None else task.latest(run[1], run[0])
         if run is None or inside is None:
@@ -210,7 +333,8 @@ class Model:
         return True
 
     def pass_over(self, task: Task, due: datetime, latest: datetime) -> datetime | None:
-        """Settle what a start for `due` passes over: what was due before, twins of it, what came after it. Its period."""
+        """Settle what a start for `due` passes over: what was due before, twins of it, what came
+        after it. Its period."""
         windowed = isinstance(task.ticks, Chosen)
         period = task.periods_at(due)[-1]
         self.settle(task, "skipped" if windowed else "missed", task.base, due, period)
@@ -231,19 +355,28 @@ class Model:
             self.gone.append(Gone(task.plan.name, kind, *found, self.now))
             task.base = max(task.base, found[0])
 
-    def no_longer_owed(self, task: Task, instead: datetime | None = None, kind: str | None = None) -> None:
-        """What stayed owed beside the schedule has its outcome: something else came first, or it was given up."""
+    def no_longer_owed(
+        self, task: Task, instead: datetime | None = None, kind: str | None = None
+    ) -> None:
+        """What stayed owed beside the schedule has its outcome: something else came first, or it
+        was given up."""
         owed, task.owed = task.owed, None
         if owed is not None and owed.due != instead:
             self.gone.append(
-                Gone(task.plan.name, kind or ("missed" if owed.period is None else "skipped"), owed.due, 1, self.now)
+                Gone(
+                    task.plan.name,
+                    kind or ("missed" if owed.period is None else "skipped"),
+                    owed.due,
+                    1,
+                    self.now,
+                )
             )
 
     def another(self, task: Task) -> bool:
         """Another attempt, or what stayed owed beside the schedule."""
         if task.interrupted:
             why, due, period = "interrupted", task.due, task.period
-        elif task.owed is not None:
+        elif task.owed is not None and not self.waiting:
             why, (due, period) = "owed", task.owed
         elif task.retry is not None and self.elapsed >= task.retry - BLINK:
             why, due, period = "retry", task.due, task.period
@@ -260,25 +393,29 @@ class Model:
             task.retry = None
         return True
 
-    # -- registrations ----------------------------------------------------------------------------------------------------
+    # -- registrations -----------------------------------------------------------------------------
 
     def initialize(self) -> list[str]:
-        """What is to be registered is compared with what is. The names for which something has changed."""
+        """What is to be registered is compared with what is. The names for which something has
+        changed."""
         changed = []
         for name, task in self.tasks.items():
             if task.registered and name not in self.wanted:
                 task.registered = task.died = task.newest_died = False
                 task.retry, task.owed, task.interrupted = None, None, False
+                task.ordered = []
                 for run in task.runs:
                     run.detached = True
         for name, plan in self.wanted.items():
             known = self.tasks.get(name)
-            wrong = known is not None and known.base - self.now > timedelta(hours=24)
+            wrong = known is not None and known.base - self.now > DAY and self.waiting is None
             if known is None or not known.registered:
                 self.add(plan, known)
                 changed.append(name)
             else:
                 self.bury(known, plan)
+                if not self.up and known.wakes is not None and known.wakes <= self.elapsed + BLINK:
+                    self.wake(known)  # nobody was there to see it
                 if not alike(known.plan, plan) or known.zone != (plan.timezone or self.zone):
                     self.edit(known, plan)
                     changed.append(name)
@@ -288,11 +425,12 @@ class Model:
         return changed
 
     def clock_was_wrong(self, task: Task) -> None:
-        now = self.now
-        task.base = now
-        task.served = None if task.served is None else min(task.served, now)
-        task.owed = None if task.owed is None else Owed(min(task.owed.due, now), task.owed.period)
-        task.due = None if task.due is None else min(task.due, now)
+        if task.base - self.now <= DAY:
+            return
+        task.base = now = self.now
+        if task.served is not None and task.served_from is not None and task.served > now:
+            task.put_aside(task.served_from, task.served)
+            task.served = task.served_from = None
 
     def calendar(self, plan: TaskPlan) -> tuple[str, AnyTicks]:
         zone = plan.timezone or self.zone
@@ -300,16 +438,24 @@ class Model:
         return zone, ticks_of(plan.name, TaskConfig(plan.cron, 0, zone, options), ZoneInfo)
 
     def opening(self, plan: TaskPlan) -> datetime:
-        return self.now if plan.spread is not None else self.now.replace(second=0, microsecond=0) - INSTANT
+        return (
+            self.now
+            if plan.spread is not None
+            else self.now.replace(second=0, microsecond=0) - INSTANT
+        )
 
     def add(self, plan: TaskPlan, before: Task | None) -> None:
         zone, ticks = self.calendar(plan)
         task = self.tasks[plan.name] = Task(plan, zone, ticks, self.opening(plan))
+        if self.waiting is not None:
+            task.base = max(task.base, self.waiting.recorded)
         if before is not None:
             task.base = max(task.base, before.base)
-            task.served, task.suspended = before.served, before.suspended
+            task.served, task.suspended, task.wakes = before.served, before.suspended, before.wakes
+            task.served_from, task.stretches = before.served_from, before.stretches
             task.runs = before.runs
             task.handled = self.over(before, plan, ticks, before.base)
+            self.widen(task, before.plan, plan)
 
     def bury(self, task: Task, plan: TaskPlan) -> None:
         """After a death: what ran is interrupted, or in quarantine, by what the file says now."""
@@ -319,7 +465,9 @@ class Model:
         if task.newest_died and plan.interrupted == "restart":
             task.interrupted = True
         if task.deaths >= 3:
-            task.held_until = self.elapsed + min(max(plan.retry_delay, 60) * 2 ** (task.deaths - 3), 3_600)
+            task.held_until = self.elapsed + min(
+                max(plan.retry_delay, 60) * 2 ** (task.deaths - 3), 3_600
+            )
         task.died = task.newest_died = False
 
     def edit(self, task: Task, plan: TaskPlan) -> None:
@@ -329,7 +477,15 @@ class Model:
         moved = before != (plan.cron, zone, plan.repeated_hour, plan.spread)
         was_asleep = task.asleep
         resumed = old.suspend and not plan.suspend
-        still_open = self.resume_open(task, plan, moved=moved) if resumed and not task.suspended else None
+        changed = (old.cron, task.zone, old.retry_delay) != (plan.cron, zone, plan.retry_delay)
+        reset = plan.on_change == "reset" and changed
+        if reset and resumed and not task.suspended:
+            self.no_longer_owed(
+                task, kind="missed"
+            )  # it is not counted among what passed in the suspension
+        still_open = (
+            self.resume_open(task, plan, moved=moved) if resumed and not task.suspended else None
+        )
         if moved:
             latest = task.latest(self.now)
             if not was_asleep:
@@ -337,21 +493,26 @@ class Model:
             elif latest is not None and (task.suspended or plan.suspend):
                 self.settle(task, "skipped", task.base, latest)
             task.handled = self.over(task, plan, ticks, max(self.now, task.base))
-        reset = plan.on_change == "reset" and (old.cron, task.zone, old.retry_delay) != (
-            plan.cron,
-            zone,
-            plan.retry_delay,
-        )
         opening = self.opening(plan)
         if reset and task.owed is not None:
-            again = moved and plan.spread is None and task.owed.due > opening and task.owed.due not in task.handled
+            again = (
+                moved
+                and not self.waiting
+                and plan.spread is None
+                and task.owed.due > opening
+                and task.owed.due not in task.handled
+            )
             if again and ticks.latest(task.owed.due) == task.owed.due == ticks.latest(self.now):
                 task.owed, task.base = None, opening  # the present minute is owed anew
             else:
                 task.base = max(task.base, task.owed.due)
                 self.no_longer_owed(task, kind="missed")
         if moved:
-            task.base = max(opening, task.base if task.base <= self.now else opening, task.served or opening)
+            ahead = timedelta(0) < task.base - self.now <= DAY
+            task.base = max(opening, opening if ahead else task.base, task.served or opening)
+            if self.waiting is not None:
+                task.base = max(task.base, self.waiting.recorded)
+            self.widen(task, old, plan)
             task.zone, task.ticks = zone, ticks
         task.plan = plan
         if plan.interrupted == "abandon":
@@ -373,28 +534,60 @@ class Model:
                 return
 
     def over(self, task: Task, plan: TaskPlan, new: AnyTicks, until: datetime) -> set[datetime]:
-        """The periods whose time is over under the present schedule: whatever another one chooses for them, they stay over."""
+        """The periods whose time is over under the present schedule: whatever another one chooses
+        for them, they stay over."""
         if not (isinstance(task.ticks, Chosen) or isinstance(new, Chosen)):
             return task.handled
         until = max(until, task.served or until)
+        until = until if until - self.now <= DAY else self.now
         # What is before can be chosen neither by this schedule nor by the next one.
-        begin = self.now.replace(second=0, microsecond=0) - max(reach(task.plan)[1], reach(plan)[1]) - INSTANT
+        begin = (
+            self.now.replace(second=0, microsecond=0)
+            - max(reach(task.plan)[1], reach(plan)[1])
+            - INSTANT
+        )
         minutes = task.ticks.nominals if isinstance(task.ticks, Chosen) else task.ticks
         over, at = set(), minutes.after(begin)
         while at is not None and at <= until + timedelta(days=1):
-            due = task.ticks.chosen(at) or task.ticks.window(at)[1] if isinstance(task.ticks, Chosen) else at
+            due = (
+                task.ticks.chosen(at) or task.ticks.window(at)[1]
+                if isinstance(task.ticks, Chosen)
+                else at
+            )
             if due <= until:
                 over.add(at)
             at = minutes.after(at)
         return over | task.handled
 
-    # -- suspension -------------------------------------------------------------------------------------------------------
+    def widen(self, task: Task, old: TaskPlan, new: TaskPlan) -> None:
+        """Another window may choose a period again that was started: it lies near what was."""
+        if old.spread is None and new.spread is None:
+            return
+        (old_early, old_late), (early, late) = reach(old), reach(new)
+        found = list(task.stretches)
+        if task.served is not None and task.served_from is not None:
+            found.append((task.served_from, task.served))
+        task.stretches = []
+        for first, last in found:
+            end = last + old_early + late
+            task.put_aside(first - old_late - early, end if last > self.now else min(end, self.now))
 
-    def resume_open(self, task: Task, plan: TaskPlan, *, moved: bool = False) -> datetime | None:
-        """What a suspension that ends leaves to be done: the latest due instant inside the deadline. The rest has passed."""
-        now = self.now
+    # -- suspension --------------------------------------------------------------------------------
+
+    def resume_open(
+        self, task: Task, plan: TaskPlan, *, moved: bool = False, at: datetime | None = None
+    ) -> datetime | None:
+        """What a suspension that ends leaves to be done: the latest due instant inside the
+        deadline. The rest has passed."""
+        now = at or self.now
         due = last = task.latest(now)
-        if moved or plan.deadline is None or due is None or late(plan, due, now):
+        if (
+            moved
+            or plan.deadline is None
+            or due is None
+            or late(plan, due, now)
+            or due <= task.served_until(now)
+        ):
             due = None
         else:
             last = task.latest(due - INSTANT)
@@ -402,17 +595,28 @@ class Model:
         if task.owed is not None:
             found = (task.owed.due, 1) if found is None else (found[0], found[1] + 1)
         if found is not None:
-            self.gone.append(Gone(plan.name, "resumed", *found, now))
+            self.gone.append(Gone(plan.name, "resumed", *found, self.now))
         return due
 
-    def resume(self, task: Task, still_open: datetime | None) -> None:
+    def wake(self, task: Task) -> None:
+        """A suspension that was given a time is over: as if it had been resumed then."""
+        assert task.wakes is not None
+        at = min(self.now, self.origin + timedelta(microseconds=round(task.wakes * 1e6)))
+        still_open = None if task.plan.suspend else self.resume_open(task, task.plan, at=at)
+        task.suspended, task.wakes = False, None
+        self.resume(task, still_open, at)
+
+    def resume(self, task: Task, still_open: datetime | None, at: datetime | None = None) -> None:
         if not task.asleep:
-            task.base = max(task.base, self.now if still_open is None else still_open - INSTANT)
+            until = (at or self.now) if still_open is None else still_open - INSTANT
+            task.base = max(task.base, until)
             task.retry, task.owed, task.interrupted = None, None, False
 
-    # -- the life ---------------------------------------------------------------------------------------------------------
+    # -- the life ----------------------------------------------------------------------------------
 
     def boot(self) -> None:
+        self.waiting = None
+        self.doubt()
         self.initialize()
         self.up = True
         self.look(self.tasks)
@@ -427,7 +631,8 @@ class Model:
             task.runs = []
 
     def stop(self) -> None:
-        """What runs has its time, then is told to end, then is given up. What was told before gets no time of its own."""
+        """What runs has its time, then is told to end, then is given up. What was told before gets
+        no time of its own."""
         self.up = False
         self.wait_for_ends(self.plan.stop_timeout)
         if self.runs():
@@ -454,12 +659,22 @@ class Model:
                 self.file(step)
                 self.look(self.initialize())
             case "set clock":
-                self.origin += timedelta(seconds=step.amount)
-                self.initialize()
-                self.look(self.tasks)
+                self.shift_clock(step.amount)
+            case "wrong clock":
+                self.in_step = step.in_step
+                for amount in (step.amount, -step.amount):
+                    if step.reboots:
+                        self.crash()
+                        self.origin += timedelta(seconds=amount)
+                        self.boot()
+                    else:
+                        self.shift_clock(amount)
+                    if amount == step.amount:
+                        self.pass_time(step.more + HAIR)
             case "sleep":
                 coming = self.coming()
                 self.elapsed += step.amount
+                self.believe()
                 for run in (*self.runs(), *(run for _, run in self.lingering)):
                     run.done += step.amount
                 self.look([name for name, moment in coming.items() if moment <= self.elapsed])
@@ -475,8 +690,16 @@ class Model:
                 self.pass_time(step.amount)
                 self.file(step)
                 self.boot()
-            case "run" | "suspend" | "resume":
+            case "run" | "suspend" | "resume" | "stop run" | "at" | "cancel":
                 self.order(step)
+
+    def shift_clock(self, seconds: int) -> None:
+        self.origin += timedelta(seconds=seconds)
+        if seconds < 0:
+            self.doubt()
+        self.believe()
+        self.initialize()
+        self.look(self.tasks)
 
     def file(self, step: Step) -> None:
         """What the file says from now on."""
@@ -487,16 +710,31 @@ class Model:
 
     def order(self, step: Step) -> None:
         task = self.tasks.get(step.name)
+        if task is not None and step.deed == "stop run":
+            for run in list(task.runs):
+                run.ordered_to_end = True
+                self.cut(task, run, "by hand")
+            self.look([step.name])
+            return
         if task is None or not task.registered:
             return
-        if step.deed == "run":
+        if step.deed in ("at", "cancel"):
+            due = ahead(self.now, step)
+            if step.deed == "at" and due > self.now and due not in task.ordered:
+                task.ordered = sorted([*task.ordered, due])
+            elif step.deed == "cancel" and task.ordered:
+                del task.ordered[0]
+                self.look([step.name])
+        elif step.deed == "run":
             if not task.runs and not self.occupied(step.name):
                 self.start(task, "manual", self.now, None)
         elif step.deed == "suspend":
+            if step.amount or not task.suspended or task.wakes is not None:
+                task.wakes = self.elapsed + step.amount if step.amount else None
             task.suspended = True
         elif task.suspended:
             still_open = None if task.plan.suspend else self.resume_open(task, task.plan)
-            task.suspended = False
+            task.suspended, task.wakes = False, None
             self.resume(task, still_open)
             self.look([step.name])
 
@@ -507,7 +745,7 @@ def reach(plan: TaskPlan) -> tuple[timedelta, timedelta]:
     none = timedelta(0)
     if window is None:
         return none, none
-    length = timedelta(milliseconds=window.duration_ms) + SECOND
+    length = timedelta(seconds=window.duration_ms // 1_000 + 1)
     return none if window.mode == "after" else length, none if window.mode == "before" else length
 
 
@@ -530,9 +768,14 @@ def foretold(plan: Plan) -> Model:
 def disagreement(plan: Plan, starts: list[Start], gone: list[Gone]) -> str | None:
     """Where a life and what was foretold of it part, if they do."""
     model = foretold(plan)
-    # While the end of a deaf run is waited for, any look at the task finds out what is too late by then: when is not said.
+    # While the end of a deaf run is waited for, any look at the task finds out what is too late by
+    # then: when is not said.
     tasks = [*plan.tasks, *(step.task for step in plan.steps if step.task is not None)]
-    deaf = {task.name for task in tasks if any(behaviour.kind == "deaf" for behaviour in task.behaviours)}
+    deaf = {
+        task.name
+        for task in tasks
+        if any(behaviour.kind == "deaf" for behaviour in task.behaviours)
+    }
     waited = deaf & {task.name for task in tasks if task.concurrency == "replace"}
     passed = ([each for each in story if each.name not in waited] for story in (model.gone, gone))
     found = [*parted(model.starts, starts), *parted(*passed)]

@@ -1,7 +1,9 @@
-"""What can happen in a life: tasks, and steps one after the other. Data only, so that it can be drawn, shrunk and written down.
+"""What can happen in a life: tasks, and steps one after the other. Data only, so that it can be
+drawn, shrunk and written down.
 
-A *predictable* plan keeps to what the model foretells to the second: no failing disk, no bound on parallel runs, no children,
-deaths and orders only at moments when the scheduler rests. A *rough* one has everything.
+A *predictable* plan keeps to what the model foretells to the second: no failing disk, no bound on
+parallel runs, no children, deaths and orders only at moments when the scheduler rests. A *rough*
+one has everything.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ STARTS = (
     "2011-12-29T08:00:30Z",  # Apia is about to lose a day
     "2026-02-27T10:00:41Z",
 )
-ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kolkata")
+ZONES = (
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Pacific/Apia",
+    "Asia/Kolkata",
+)
 DENSE = ("* * * * *", "0,30 * * * *", "0-59 * * * *", "7,8,9 * * * *", "5,35 * * * *")
 SPARSE = ("30 2 * * *", "0 0 * * *", "15 1,2,3 * * 0-6", "0 4 1,29 * 1", "0 12,13 * * *")
 """In a dense life much happens in hours; a sparse one lasts for weeks."""
@@ -32,14 +41,18 @@ HOUR = 3_600_000
 
 
 class Behaviour(msgspec.Struct, frozen=True, array_like=True):
-    """One run: how long it takes, whether it fails, and of what kind it is. Not whole seconds, or ends would meet starts.
+    """One run: how long it takes, whether it fails, and of what kind it is. Not whole seconds, or
+    ends would meet starts.
 
-    A stubborn coroutine takes two seconds to end when it is told to; a deaf one does not hear it at all.
+    A stubborn coroutine takes two seconds to end when it is told to; a deaf one does not hear it at
+    all.
     """
 
     seconds: float
     fails: bool = False
-    kind: Literal["coroutine", "stubborn", "deaf", "thread", "process", "deaf process"] = "coroutine"
+    kind: Literal["coroutine", "stubborn", "deaf", "thread", "process", "deaf process"] = (
+        "coroutine"
+    )
 
 
 class TaskPlan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,25 +74,36 @@ class TaskPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: int | None = None
     suspend: bool = False
     spread: Spread | None = None
+    lock: str | None = None
 
 
 Deed = Literal[
     "nothing",
     "edit",  # one task is another, or new
     "leave out",
-    "crash",  # and start again, `amount` seconds later; with a task, or one left out, the file is edited meanwhile
+    # And start again, `amount` seconds later; with a task, or one left out, the file is edited
+    # meanwhile
+    "crash",
     "power loss",
     "deaths",  # so many in a row, one in each minute
     "crash in a call",  # of the disk, `amount` from now
     "crash between",  # `amount` turns of the loop after the next minute
     "stop",  # as "crash", but in order
     "set clock",
+    "wrong clock",  # by `amount` seconds, which are years, for `more` seconds
     "sleep",
     "run",
-    "suspend",
+    "suspend",  # `amount` seconds, if it is not 0
     "resume",
+    "stop run",  # all that are open
+    "at",  # `amount` seconds from now, once
+    "cancel",  # the next one that is ordered
     "full disk",
     "sick disk",
+    "slow disk",  # every write takes `amount` seconds
+    "lost place",  # `more`: its lock, its newest segment, or its directory; `amount` as for a crash
+    "taken descriptors",  # by a callback; `amount`: closed, or given to other files
+    "no threads",  # `amount` of them cannot be had
     "move",  # the host, to another zone
 ]
 
@@ -94,6 +118,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     amount: int = 0
     more: int = 0
     left_out: bool = False
+    reboots: bool = False
+    in_step: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,7 +141,15 @@ def plan_of(text: str) -> Plan:
     return msgspec.json.decode(zlib.decompress(base64.urlsafe_b64decode(text)), type=Plan)
 
 
-# -- drawing -----------------------------------------------------------------------------------------------------------
+# -- drawing ---------------------------------------------------------------------------------------
+
+
+def too_long_for_windows(plan: Plan) -> bool:
+    """Over years one would have to choose a time for each of a million periods."""
+    tasks = [*plan.tasks, *(step.task for step in plan.steps if step.task is not None)]
+    return any(step.deed == "wrong clock" for step in plan.steps) and any(
+        task.spread is not None for task in tasks
+    )
 
 
 def pick(*values: Any) -> st.SearchStrategy[Any]:
@@ -126,21 +160,41 @@ def pick(*values: Any) -> st.SearchStrategy[Any]:
 def behaviours(rough: bool) -> st.SearchStrategy[Behaviour]:
     seconds = pick(70.0371, 0.0371, 20.0371, 70.0371, 200.0371, 4000.0371)
     calm = ("coroutine", "coroutine", "coroutine", "deaf")
-    kinds = ("coroutine", "process", "stubborn", "deaf", "thread", "process", "deaf process") if rough else calm
+    kinds = (
+        ("coroutine", "process", "stubborn", "deaf", "thread", "process", "deaf process")
+        if rough
+        else calm
+    )
     return st.builds(Behaviour, seconds, pick(False, False, True), pick(*kinds))
 
 
 def spreads(rough: bool) -> st.SearchStrategy[Spread]:
-    shapes = ("uniform", "skewEarly", "skewLate", "normal", "exponential") if rough else ("uniform",)
+    shapes = (
+        ("uniform", "skewEarly", "skewLate", "normal", "exponential") if rough else ("uniform",)
+    )
     night = Constraints(hours=(1, 2, 3))
-    lengths = (HOUR, 60_000, 5 * HOUR, 0, 90_500, 180_000, 300_000)  # in the last, every minute, periods soon are twins
+    lengths = (
+        HOUR,
+        60_000,
+        5 * HOUR,
+        0,
+        90_500,
+        180_000,
+        300_000,
+    )  # in the last, every minute, periods soon are twins
     return st.builds(
         Spread,
         window=st.builds(Window, pick("after", "around", "before"), pick(*lengths)),
         distribution=st.builds(lambda name: Distribution(name=name), pick(*shapes)),
         seed=st.builds(Seed, pick("stable", "daily", "weekly"), pick("", "x", "y")),
         avoid=pick(None, None, night),
-        only=pick(None, None, None, Constraints(dow=(1, 2, 3, 4, 5)), Constraints(between=((22 * 60, 300),))),
+        only=pick(
+            None,
+            None,
+            None,
+            Constraints(dow=(1, 2, 3, 4, 5)),
+            Constraints(between=((22 * 60, 300),)),
+        ),
     )
 
 
@@ -163,17 +217,20 @@ def tasks(name: str, rough: bool, crons: tuple[str, ...]) -> st.SearchStrategy[T
         deadline=pick(None, None, None, 600, 20),
         suspend=pick(False, False, False, False, True),
         spread=st.none() | st.none() | spreads(rough),
-    ).map(_patient)
+        lock=pick(None, None, "l") if rough else st.none(),
+    ).map(lambda task: _patient(task, 300 if crons is SPARSE else 45))
 
 
-def _patient(task: TaskPlan) -> TaskPlan:
-    """Who tries again at once does not try for ever, or a life would be nothing else."""
-    if task.retry_delay < 45 and task.max_attempts is None:
+def _patient(task: TaskPlan, seconds: int) -> TaskPlan:
+    """Who tries again sooner than this does not try for ever, or a life would be nothing else."""
+    if task.retry_delay < seconds and task.max_attempts is None:
         return msgspec.structs.replace(task, max_attempts=5)
     return task
 
 
 SETS = (30, -30, 500, -500, 5_000, -5_000, 90_000, -90_000, -200_000)
+_YEAR = 365 * 86_400
+YEARS = (-56 * _YEAR, -3 * _YEAR, 12 * _YEAR, 86_400 * 9, -86_400 * 3)
 PAUSES = {DENSE: (59, 1, 7, 61, 200, 1_000, 4_000), SPARSE: (59, 4_000, 20_000, 90_000, 400_000)}
 CALM = (
     *(
@@ -184,15 +241,43 @@ CALM = (
         "deaths",
         "stop",
         "set clock",
+        "wrong clock",
         "sleep",
         "run",
         "suspend",
         "resume",
         "move",
+        "stop run",
+        "suspend",
+        "at",
+        "at",
+        "cancel",
     ),
-    *("edit", "edit", "deaths", "run", "run", "stop", "crash"),  # where most can go wrong
+    *(
+        "edit",
+        "edit",
+        "deaths",
+        "run",
+        "run",
+        "stop",
+        "crash",
+        "stop run",
+    ),  # where most can go wrong
 )
-WILD = (*CALM, "crash", "power loss", "crash in a call", "crash in a call", "crash between", "full disk", "sick disk")
+WILD = (
+    *CALM,
+    "crash",
+    "power loss",
+    "crash in a call",
+    "crash in a call",
+    "crash between",
+    "full disk",
+    "sick disk",
+    "slow disk",
+    "lost place",
+    "taken descriptors",
+    "no threads",
+)
 
 
 @st.composite
@@ -206,6 +291,15 @@ def steps(draw: st.DrawFn, rough: bool, crons: tuple[str, ...]) -> Step:
         case "set clock":
             small = (3, -3, 4, 4) if rough else ()
             return Step(after, deed, amount=draw(pick(*SETS, *small)))
+        case "wrong clock":
+            return Step(
+                after,
+                deed,
+                amount=draw(pick(*YEARS)),
+                more=draw(pick(100, 1_000, 5_000, 100_000)),
+                reboots=draw(pick(False, True)),
+                in_step=draw(pick(False, True)),
+            )
         case "sleep":
             return Step(after, deed, amount=draw(pick(90, 4, 6_000, 100_000)))
         case "crash" | "stop" | "power loss":
@@ -219,6 +313,20 @@ def steps(draw: st.DrawFn, rough: bool, crons: tuple[str, ...]) -> Step:
             return Step(after, deed, amount=draw(st.integers(0, 14)), more=draw(pick(0, 1, 40)))
         case "full disk" | "sick disk":
             return Step(after, deed, amount=draw(pick(1, 2, 3)), more=draw(pick(0, 200, 2_000)))
+        case "suspend":
+            return Step(after, deed, name, amount=draw(pick(0, 0, 61, 900, 9_000, 200_000)))
+        case "slow disk":
+            return Step(after, deed, amount=draw(pick(2, 7, 40)))
+        case "lost place":
+            edited = draw(st.none() | tasks(name, rough, crons))
+            down = draw(pick(0, 50, 5_000))
+            return Step(after, deed, name, edited, amount=down, more=draw(pick(0, 1, 2)))
+        case "taken descriptors":
+            return Step(after, deed, amount=draw(pick(0, 1)))
+        case "no threads":
+            return Step(after, deed, amount=draw(pick(1, 2, 5)))
+        case "at":
+            return Step(after, deed, name, amount=draw(pick(20, 61, 500, 5_000, 90_000)))
         case "move":
             return Step(after, deed, amount=draw(st.integers(0, len(ZONES) - 1)))
     return Step(after, deed, name)
@@ -230,7 +338,11 @@ def plans(draw: st.DrawFn, rough: bool) -> Plan:
     return Plan(
         draw(pick(*STARTS)),
         draw(pick(*ZONES)),
-        tuple(task for name in NAMES if (task := draw(st.none() | tasks(name, rough, crons))) is not None),
+        tuple(
+            task
+            for name in NAMES
+            if (task := draw(st.none() | tasks(name, rough, crons))) is not None
+        ),
         tuple(draw(st.lists(steps(rough, crons), min_size=1, max_size=14))),
         rough,
         max_concurrent=draw(pick(None, 1, 2)) if rough else None,

@@ -1,17 +1,20 @@
-"""What the model remembers of a task, and what it knows about its due instants. No rule is here, only words for them."""
+"""What the model remembers of a task, and what it knows about its due instants. No rule is here,
+only words for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from cronpoll.core.ticks import AnyTicks, Chosen
+from cronpoll.audit.ticks import AnyTicks, Chosen
 from tests.simulation.plan import TaskPlan
 
 MINUTE, SECOND, INSTANT = timedelta(minutes=1), timedelta(seconds=1), timedelta(microseconds=1)
+DAY = timedelta(days=1)
+LONG_AGO = datetime(1901, 1, 1, tzinfo=UTC)
 NEVER = float("inf")
 NEAR = timedelta(milliseconds=1)
 MANY = 100
@@ -29,11 +32,14 @@ class Start(NamedTuple):
 
     def __str__(self) -> str:
         period = "" if self.period is None else f" (period {self.period:%d %H:%M})"
-        return f"{self.name} {self.why} for {self.due:%d %H:%M:%S}{period} at {self.at:%d %H:%M:%S.%f}"
+        return (
+            f"{self.name} {self.why} for {self.due:%d %H:%M:%S}{period} at {self.at:%d %H:%M:%S.%f}"
+        )
 
 
 class Gone(NamedTuple):
-    """Due instants that were settled without a start of their own, in one record: of what kind, the last, how many."""
+    """Due instants that were settled without a start of their own, in one record: of what kind, the
+    last, how many."""
 
     name: str
     kind: Literal["missed", "skipped", "resumed"]
@@ -42,29 +48,42 @@ class Gone(NamedTuple):
     at: datetime
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.number} {self.kind} up to {self.last:%d %H:%M:%S} at {self.at:%d %H:%M:%S.%f}"
+        return (
+            f"{self.name}: {self.number} {self.kind} up to {self.last:%d %H:%M:%S} at "
+            f"{self.at:%d %H:%M:%S.%f}"
+        )
 
 
 @dataclass
 class Run:
-    """`done`: when its work is done, which does not go on while the machine sleeps. A timeout does.
+    """`began`: on the elapsed clock. `done`: when its work is done, which does not go on while the
+    machine sleeps. A timeout does.
 
     `cut`: somebody wants it to end, and why. Most do so at once. A deaf one does not hear it.
     """
 
     number: int
     started_at: datetime
+    began: float
     done: float
     timeout: float
     fails: bool
     deaf: bool
     manual: bool = False
     detached: bool = False
-    cut: Literal["timeout", "replaced", "stop"] | None = None
+    cut: Literal["timeout", "replaced", "stop", "by hand"] | None = None
+    ordered_to_end: bool = False
 
     def next(self) -> float:
         """When something happens to it next."""
         return min(self.done, self.timeout) if self.cut is None else self.done
+
+
+class Waiting(NamedTuple):
+    """The clock is far behind what is recorded, and not believed before `until`."""
+
+    recorded: datetime
+    until: float
 
 
 class Owed(NamedTuple):
@@ -74,7 +93,8 @@ class Owed(NamedTuple):
 
 @dataclass
 class Task:
-    """What is remembered of a name. `began`, `ended`: of the last run that ended, by schedule or by hand."""
+    """What is remembered of a name. `began`, `ended`: of the last run that ended, by schedule or by
+    hand."""
 
     plan: TaskPlan
     zone: str
@@ -82,6 +102,8 @@ class Task:
     base: datetime
     registered: bool = True
     served: datetime | None = None
+    served_from: datetime | None = None
+    stretches: list[tuple[datetime, datetime]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     newest: int = -1
     attempt: int = 0
@@ -91,6 +113,8 @@ class Task:
     owed: Owed | None = None
     interrupted: bool = False
     suspended: bool = False
+    ordered: list[datetime] = field(default_factory=list)  # starts by hand that are to come
+    wakes: float | None = None  # then the suspension ends by itself
     deaths: int = 0
     held_until: float = 0.0
     ran_before: bool = False
@@ -108,7 +132,8 @@ class Task:
         return late(self.plan, due, now)
 
     def own_run(self, now: datetime) -> tuple[datetime, datetime] | None:
-        """The task's own run: the one in progress, or the last. What ended later than now did so before the clock was set."""
+        """The task's own run: the one in progress, or the last. What ended later than now did so
+        before the clock was set."""
         if self.runs:
             began = min(run.started_at for run in self.runs)
             return (
@@ -118,6 +143,32 @@ class Task:
         if self.began is None or self.ended is None or self.ended > now:
             return None
         return self.base if self.began > self.ended else self.began, self.ended
+
+    # What was started: the present stretch of time, and others that the clock has shown.
+
+    def serve(self, first: datetime, last: datetime) -> None:
+        if self.served is None or self.served_from is None:
+            self.served_from, self.served = first, last
+        elif first - self.served <= DAY and self.served_from - last <= DAY:
+            self.served_from, self.served = min(first, self.served_from), max(last, self.served)
+        elif first > self.served:
+            self.put_aside(self.served_from, self.served)
+            self.served_from, self.served = first, last
+        else:
+            self.put_aside(first, last)
+
+    def put_aside(self, first: datetime, last: datetime) -> None:
+        """Another stretch. What is a day apart or less is one, and of many the nearest are."""
+        found = sorted([*self.stretches, (first, last)])
+        while len(found) > 1:
+            gap, at = min((found[n + 1][0] - found[n][1], n) for n in range(len(found) - 1))
+            if gap > DAY and len(found) <= 4:
+                break
+            found[at : at + 2] = [(found[at][0], max(found[at][1], found[at + 1][1]))]
+        self.stretches = found
+
+    def served_until(self, now: datetime) -> datetime:
+        return max((last for first, last in self.stretches if first <= now), default=LONG_AGO)
 
     # Due instants, without those of periods that have their outcome already.
 
@@ -135,8 +186,11 @@ class Task:
             due = self.ticks.latest(due - INSTANT)
         return due if due is not None and due > after else None
 
-    def between(self, after: datetime, until: datetime, started: datetime | None = None) -> tuple[datetime, int] | None:
-        """The last of the due instants in (after, until], and how many periods that is, one that is started left out."""
+    def between(
+        self, after: datetime, until: datetime, started: datetime | None = None
+    ) -> tuple[datetime, int] | None:
+        """The last of the due instants in (after, until], and how many periods that is, one that is
+        started left out."""
         found: list[tuple[datetime, datetime]] = []
         if isinstance(self.ticks, Chosen):
             found = self.ticks.between(after, until)
@@ -151,18 +205,26 @@ class Task:
                 last = self.ticks.latest(last - INSTANT) if last == started else last
                 assert last is not None
                 found.append((last, last))
-        found = [(due, period) for due, period in found if period != started and period not in self.handled]
+        found = [
+            (due, period)
+            for due, period in found
+            if period != started and period not in self.handled
+        ]
         return (found[-1][0], min(len(found), MANY)) if found else None
 
 
 def late(plan: TaskPlan, due: datetime, now: datetime) -> bool:
-    return plan.deadline is not None and now.replace(microsecond=0) > due + timedelta(seconds=plan.deadline)
+    return plan.deadline is not None and now.replace(microsecond=0) > due + timedelta(
+        seconds=plan.deadline
+    )
 
 
-# -- two stories -------------------------------------------------------------------------------------------------------
+# -- two stories -----------------------------------------------------------------------------------
 
 
-def parted(expected: Sequence[Start | Gone], happened: Sequence[Start | Gone]) -> Iterator[tuple[datetime, str]]:
+def parted(
+    expected: Sequence[Start | Gone], happened: Sequence[Start | Gone]
+) -> Iterator[tuple[datetime, str]]:
     """For each task the first place where two stories of it part, and when."""
     for name in sorted({each.name for each in (*expected, *happened)}):
         stories = ([each for each in story if each.name == name] for story in (expected, happened))

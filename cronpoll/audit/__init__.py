@@ -1,0 +1,2 @@
+"""The judge: what is promised, and whether a record shows that it was kept. Shares no rule with the
+scheduler."""

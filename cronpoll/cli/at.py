@@ -1,0 +1,64 @@
+"""`cronpoll at`: order a start for a time to come."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, tzinfo
+
+import click
+
+from cronpoll.cli.asking import asked, with_json
+from cronpoll.cli.common import duration_given, moment_given, with_place
+from cronpoll.core.text import local, visible, well_formed
+from cronpoll.daemon import wire
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.hostzone import HostZone
+
+
+@click.command(
+    epilog="Example: cronpoll at 22:30 nightly-backup",
+    short_help="Start a task once, at a time to come.",
+)
+@click.argument("time")
+@click.argument("task")
+@click.option(
+    "--cancel", is_flag=True, help="Do not make the start that was ordered for this time."
+)
+@with_place
+@with_json
+def at(
+    time: str, task: str, cancel: bool, state_dir: str | None, config: str | None, as_json: bool
+) -> None:
+    """Start a task by hand at a time to come: once, also if the daemon is restarted meanwhile.
+
+    TIME is ISO 8601 (2026-11-01T22:30, in this machine's zone unless it has an offset), a time of
+    day (22:30: the next one), or a distance (+2h). If the task runs then, it starts directly after
+    that; if the daemon does not run then, when it does. Like `cronpoll run` it settles nothing and
+    works while the task is suspended. `cronpoll status` shows what is ordered.
+    """
+    zone = HostZone()().tzinfo
+    due_at = _meant(time, SystemClock().wall(), zone)
+    kind = wire.CancelStart if cancel else wire.StartAt
+    asked(kind(task=well_formed(task), due_at=due_at), wire.Rested, state_dir, config, as_json)
+    if not as_json:
+        verb = "is cancelled" if cancel else "is ordered"
+        click.echo(f"{visible(task)}: a start at {local(due_at, zone, seconds=True)} {verb}")
+
+
+def _meant(text: str, now: datetime, zone: tzinfo) -> datetime:
+    """The moment that was typed."""
+    if text.startswith("+"):
+        return now.replace(microsecond=0) + duration_given(text[1:], "TIME")
+    if not re.fullmatch(r"\d\d:\d\d(:\d\d)?", text, re.ASCII):
+        return moment_given(text, zone)
+    today = now.astimezone(zone).date()
+    for day in range(3):  # the wall clock may be put forward over it, tomorrow too
+        try:
+            moment = moment_given(f"{today + timedelta(days=day)}T{text}", zone)
+        except click.BadParameter:
+            if day == 2:
+                raise
+            continue
+        if moment > now:
+            return moment
+    raise AssertionError(text)

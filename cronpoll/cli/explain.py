@@ -1,0 +1,222 @@
+"""`cronpoll explain`: what an expression means, and how a start was chosen. Needs no daemon."""
+
+from __future__ import annotations
+
+import sys
+from zoneinfo import ZoneInfo
+
+import click
+import msgspec
+
+from cronpoll.cli.common import (
+    NO,
+    UNREACHABLE,
+    calendar_here,
+    fail,
+    moment_given,
+    print_json,
+    reader_of,
+    span,
+    with_json,
+    with_place,
+)
+from cronpoll.config.check import Rules, check
+from cronpoll.core.calendar import AnySchedule, schedule_of
+from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
+from cronpoll.core.periods import Spread, draws
+from cronpoll.core.text import local, visible, well_formed
+from cronpoll.core.values import zone_problem
+from cronpoll.core.view import (
+    Chosen,
+    Drawn,
+    Explanation,
+    Meaning,
+    Meaningless,
+    SeedMaterial,
+    upcoming,
+)
+from cronpoll.core.windows import PeriodSchedule
+from cronpoll.core.words import in_words
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.hostzone import HostZone
+
+
+@click.command(
+    epilog='Example: cronpoll explain "0 3 1,15 * 1-5" --timezone Europe/Berlin',
+    short_help="An expression in words.",
+)
+@click.argument("expression", metavar="EXPRESSION|TASK", default="")
+@click.option("--timezone", metavar="ZONE", help="IANA name. [default: this machine's zone]")
+@click.option(
+    "-n",
+    "number",
+    default=5,
+    show_default=True,
+    type=click.IntRange(0, 10_000),
+    help="How many next runs.",
+)
+@click.option(
+    "--at",
+    "at",
+    metavar="TIME",
+    help="Of a TASK: recompute the choice for this nominal minute, step by step.",
+)
+@click.option(
+    "--file",
+    metavar="FILE",
+    help="With --at: the registry file. [default: what the daemon has in force]",
+)
+@click.option(
+    "--kronjob",
+    metavar="FILE",
+    help="With --at: a manifest with a KronJob; of several, TASK names the one that is meant.",
+)
+@with_place
+@with_json(Explanation)
+def explain(
+    expression: str,
+    timezone: str | None,
+    number: int,
+    at: str | None,
+    file: str | None,
+    kronjob: str | None,
+    state_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Say what a cron expression means, and when it comes next.
+
+    With --at, say of a task how its start in one period was chosen: the seed, each draw, and what
+    the constraints said.
+    """
+    if kronjob is not None:
+        _explain_kronjob(kronjob, expression or None, at, as_json)
+        return
+    if not expression:
+        raise click.UsageError("Missing argument 'EXPRESSION|TASK'.")
+    if at is not None:
+        name, schedule = _task_meant(expression, file, state_dir, config)
+        _explain_choice(name, schedule, at, as_json)
+        return
+    zone = HostZone()().tzinfo
+    if timezone is not None:
+        problem = zone_problem(timezone)
+        if problem is not None:
+            raise click.BadParameter(f"{timezone}: {problem}", param_hint="--timezone")
+        zone = ZoneInfo(timezone)
+    try:
+        words = in_words(expression)
+    except InvalidCronExpressionError as error:
+        if as_json:
+            told = {key: well_formed(value) for key, value in error.details.items()}
+            print_json(msgspec.convert(told, Meaningless))
+            sys.exit(NO)
+        fail("; ".join(filter(None, (error.message, error.advice))), NO)
+    now = SystemClock().wall()
+    moments = list(upcoming(schedule_of("", expression, zone, "both", None), now, number))
+    if as_json:
+        following = tuple(moment.astimezone(zone).isoformat() for moment in moments)
+        print_json(Meaning(expression, words, following))
+        return
+    click.echo(words)
+    for moment in moments:
+        click.echo(f"  {local(moment, zone)}  in {span(moment - now)}")
+
+
+def _task_meant(
+    name: str, file: str | None, state_dir: str | None, config: str | None
+) -> tuple[str, PeriodSchedule]:
+    """The periods of a task, from a registry file or from what the daemon has in force."""
+    calendar = calendar_here()
+    if file is not None:
+        registry = check(
+            file, SystemClock().wall(), calendar.zones.host.tzinfo, Rules(imports=False)
+        )
+        found = [task for task in registry.tasks if task.name == name]
+        if registry.errors or not found:
+            reason = (
+                str(registry.errors[0])
+                if registry.errors
+                else f"{file}: no task of this name: {name}"
+            )
+            fail(reason, NO)
+        return name, _with_periods(name, calendar.of_task(found[0]))
+    reader = reader_of(state_dir, config)
+    try:
+        known = reader.state()
+    except CronpollError as error:
+        fail(error.message, UNREACHABLE)
+    state = None if known is None else known.book.tasks.get(name)
+    if state is None:
+        fail(f"no task of this name is known in {reader.place}: {name}", NO)
+    problem = calendar.problem(state.config)
+    if problem is not None:
+        fail(f"what is recorded of {name} cannot be computed with: {problem}", NO)
+    return name, _with_periods(name, calendar.schedule(name, state.config))
+
+
+def _explain_kronjob(file: str, name: str | None, at: str | None, as_json: bool) -> None:
+    """The operator's decision, without a cluster: the chosen second, and the name of the Job."""
+    if at is None:
+        raise click.UsageError("--kronjob needs --at TIME.")
+    from cronpoll.cli.kronjobs import kronjob_meant
+    from cronpoll.operator.decision import job_name
+
+    called, identity, schedule = kronjob_meant(file, name)
+    _explain_choice(identity, schedule, at, as_json)
+    if not as_json:
+        click.echo(f"job         {job_name(called, moment_given(at, schedule.zone.tzinfo))}")
+
+
+def _with_periods(name: str, schedule: AnySchedule) -> PeriodSchedule:
+    """A plain schedule is one with windows of no length."""
+    return (
+        schedule
+        if isinstance(schedule, PeriodSchedule)
+        else PeriodSchedule(name, Spread(), schedule)
+    )
+
+
+def _explain_choice(name: str, schedule: PeriodSchedule, at: str, as_json: bool) -> None:
+    zone = schedule.zone.tzinfo
+    nominal = moment_given(at, zone)
+    if not schedule.nominals.matches(nominal):
+        fail(
+            f"{at} is not a nominal minute of {name}: {schedule.nominals.expression.text} "
+            "does not match it",
+            NO,
+        )
+    choice = schedule.choice(nominal)
+    second = int(nominal.timestamp())
+    start, end = int(choice.window_start.timestamp()), int(choice.window_end.timestamp())
+    steps = list(draws(choice.seed_hash, schedule.spread, zone, second, start, end))
+    if as_json:
+        known = choice._asdict()
+        del known["draws"]  # their number
+        material = SeedMaterial(name, choice.period_key, schedule.spread.seed.salt)
+        print_json(Chosen(material, draws=tuple(Drawn(*step) for step in steps), **known))
+        return
+    seed = schedule.spread.seed
+    click.echo(f"period      {choice.period_id}, nominal {local(nominal, zone)}")
+    click.echo(
+        f"window      {local(choice.window_start, zone, seconds=True)} to "
+        f"{local(choice.window_end, zone, seconds=True)}"
+    )
+    click.echo(
+        f"seed        {seed.strategy}: SHA-256 of {visible(repr(name))}, "
+        f"{choice.period_key!r}, {seed.salt!r}, joined by line feeds"
+    )
+    click.echo(f"hash        {choice.seed_hash}")
+    click.echo(f"draws       {schedule.spread.distribution.name}")
+    for step in steps:
+        verdict = "chosen" if step.refused is None else f"refused: {step.refused}"
+        share = f"u = {step.bits} / 2^53" if start != end else "no draw"
+        click.echo(
+            f"  {step.number:2}  {share}  {local(step.candidate, zone, seconds=True)}  {verdict}"
+        )
+    outcome = (
+        "unschedulable: " + choice.reason
+        if choice.reason
+        else local(choice.settles_at, zone, seconds=True)
+    )
+    click.echo(f"chosen      {outcome}")

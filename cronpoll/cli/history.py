@@ -1,0 +1,98 @@
+"""`cronpoll history`: what a task did. Reads the state directory, needs no daemon."""
+
+from __future__ import annotations
+
+import click
+
+from cronpoll.cli.common import (
+    NO,
+    fail,
+    moment_given,
+    print_json,
+    reader_of,
+    with_json,
+    with_place,
+)
+from cronpoll.cli.record import book_of, entry_line, record_of
+from cronpoll.core import chronicle
+from cronpoll.core.errors import InvalidCronExpressionError
+from cronpoll.core.text import visible, well_formed
+from cronpoll.core.view import Attempt, Entry, Note
+from cronpoll.core.words import in_words
+from cronpoll.output.reading import OutputReader
+from cronpoll.runtime.hostzone import HostZone
+
+
+@click.command(
+    epilog="Example: cronpoll history nightly-backup -n 20", short_help="What a task did."
+)
+@click.argument("task")
+@with_place
+@click.option(
+    "-n",
+    "number",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many entries, the newest.",
+)
+@click.option("--since", metavar="TIME", help="Only what is not older.")
+@click.option(
+    "--output", "with_output", is_flag=True, help="Also the last lines that failed runs printed."
+)
+@with_json(list[Entry])
+def history(
+    task: str,
+    state_dir: str | None,
+    config: str | None,
+    number: int,
+    since: str | None,
+    with_output: bool,
+    as_json: bool,
+) -> None:
+    """Show the runs of a task, and whatever else happened to it: misses, skips, suspensions,
+    edits."""
+    reader, zone = reader_of(state_dir, config), HostZone()().tzinfo
+    book = book_of(reader)
+    found = chronicle.history(record_of(reader), task, alive=reader.holder().alive)
+    if not found and task not in book.tasks:
+        fail(f"no task of this name is known in {reader.place}: {task}", NO)
+    if since is not None:
+        begin = moment_given(since, zone)
+        found = [
+            entry
+            for entry in found
+            if (entry.at if isinstance(entry, Note) else entry.started_at) >= begin
+        ]
+    found = found[-number:]
+    _with_last_lines(found, OutputReader(reader.place), task)
+    if as_json:
+        print_json(found)
+        return
+    known = book.tasks.get(task)
+    if known is not None and known.registered:
+        expression = known.config.cron_expression
+        try:
+            schedule = in_words(expression)
+        except InvalidCronExpressionError:  # a damaged record; the runs are worth reading still
+            schedule = f'"{visible(expression)}", which is no cron expression'
+        click.echo(f"{visible(task)}: {schedule}, in {visible(known.config.zone)}")
+    for entry in found:
+        click.echo(entry_line(entry, zone))
+        if with_output and isinstance(entry, Attempt):
+            for line in entry.output:
+                click.echo(f"    | {visible(line)}")
+
+
+def _with_last_lines(entries: list[Entry], kept: OutputReader, task: str) -> None:
+    """Beside what failed, what it said last."""
+    failed = [
+        entry for entry in entries if isinstance(entry, Attempt) and entry.outcome == "failed"
+    ]
+    if not failed:
+        return
+    runs = {run.run_id: run for run in kept.runs(task, min(each.started_at for each in failed))}
+    for entry in failed:
+        run = runs.get(entry.run_id)
+        line = None if run is None else kept.last_line(run)
+        entry.last_line = None if line is None else well_formed(line)

@@ -1,0 +1,48 @@
+"""`cronpoll notify test`: tell a target of a registry file something, and see if it takes it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cronpoll.cli.common import NO, checked, fail, print_json, with_json
+from cronpoll.core.text import visible
+from cronpoll.core.view import Tried
+
+
+@click.group(short_help="Try whom the registry file tells.")
+def notify() -> None:
+    """Try the targets of a registry file, its [notify] tables."""
+
+
+@notify.command(epilog="Example: cronpoll notify test ops -c tasks.toml")
+@click.argument("name")
+@click.option(
+    "--config", "-c", metavar="FILE", default="tasks.toml", help="The registry file. [tasks.toml]"
+)
+@with_json(Tried)
+def test(name: str, config: str, as_json: bool) -> None:
+    """Send a notice that says it is a test to the target NAME, from here and now. The daemon is
+    not asked; it may have other rights. Exit code 1 if the target does not take it."""
+    from cronpoll.config.check import Rules
+    from cronpoll.core.notices import Message, Notice
+    from cronpoll.daemon.delivery import deliver
+    from cronpoll.runtime.clock import SystemClock
+    from cronpoll.runtime.hostzone import HostZone
+
+    now = SystemClock().wall()
+    registry = checked(config, now, HostZone()().tzinfo, Rules(imports=False))
+    if name not in registry.targets:
+        known = ", ".join(registry.targets) or "none"
+        fail(f"{config}: there is no table [notify.{name}]; there are: {known}", NO)
+    title, text = "A test of cronpoll", "If you read this, notices arrive here."
+    stamp = f"test-{now:%Y%m%dT%H%M%S%f}"
+    notice = Notice(stamp, "daemon", None, name, "test", now, title, text)
+    error = deliver(registry.target(name), Message(stamp, title, text, (notice,)))
+    if as_json:
+        print_json(Tried(name, stamp, error is None, error))
+        sys.exit(0 if error is None else NO)
+    if error is not None:
+        fail(f"{name} has not taken it: {error}", NO)
+    click.echo(f"{visible(name)} has taken it; its id is {stamp}")

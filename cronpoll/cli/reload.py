@@ -1,0 +1,39 @@
+"""`cronpoll reload`: let the daemon read its file again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import click
+
+from cronpoll.cli.asking import asked, with_json
+from cronpoll.cli.common import NO, with_place
+from cronpoll.core.text import visible
+from cronpoll.daemon import wire
+
+RELOAD_SECONDS: Final = 600.0
+"""Importing every callback of a large file in a child takes its time."""
+
+
+@click.command(epilog="Example: cronpoll reload", short_help="Let the daemon read its file again.")
+@with_place
+@with_json
+def reload(state_dir: str | None, config: str | None, as_json: bool) -> None:
+    """Let the daemon read its registry file again, and say what it makes of it.
+
+    It follows changes by itself; this is for whoever wants to see the answer. Exits with 1 if the
+    file was rejected.
+    """
+    answer = asked(wire.Reload(), wire.Reloaded, state_dir, config, as_json, RELOAD_SECONDS)
+    if not as_json:
+        if answer.accepted:
+            for change in answer.changes:
+                click.echo(f"  {visible(change)}")
+            number = answer.tasks
+            click.echo(f"accepted: {number} {'task' if number == 1 else 'tasks'}")
+        else:
+            for problem in answer.problems:
+                click.echo(visible(problem))
+            click.echo(f"rejected, what was in force stays: {visible(answer.reason)}", err=True)
+    sys.exit(0 if answer.accepted else NO)

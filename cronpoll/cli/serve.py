@@ -1,0 +1,195 @@
+"""`cronpoll serve`: the page of a state directory, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cronpoll.cli.common import NO, fail, reader_of, with_place
+
+if TYPE_CHECKING:
+    import socket
+
+    from cronpoll.web.access import Rules
+
+DEFAULT_LISTEN: Final = "127.0.0.1:8470"
+MISSING: Final = "the page needs packages that are not installed ({}): pip install 'cronpoll[web]'"
+
+
+def web() -> Any:
+    """The room of the page. Ends the command if its packages are not there."""
+    try:
+        from cronpoll.web import app, server
+    except ImportError as error:
+        fail(MISSING.format(error.name), NO)
+    return app, server
+
+
+@click.command(
+    epilog="Example: cronpoll serve --listen unix:/run/cronpoll-web/page.sock",
+    short_help="The page: look at everything in a browser.",
+)
+@with_place
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    default=DEFAULT_LISTEN,
+    show_default=True,
+    help="HOST:PORT, or unix:PATH. Anything but loopback and a Unix socket needs --token-file.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help='Who may sign in: lines "view NAME TOKEN" or "operate NAME TOKEN".',
+)
+@click.option(
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe the user header of this address, or of `unix`. May be given several times.",
+)
+@click.option(
+    "--proxy-header",
+    default="X-Remote-User",
+    show_default=True,
+    metavar="NAME",
+    help="The header in which a trusted proxy names its user.",
+)
+@click.option(
+    "--operator",
+    "operators",
+    multiple=True,
+    metavar="NAME",
+    help="A user of the proxy who may act. The others look.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name under which browsers ask for the page, besides localhost.",
+)
+def serve(
+    state_dir: str | None,
+    config: str | None,
+    listen: str,
+    token_file: str | None,
+    proxies: tuple[str, ...],
+    proxy_header: str,
+    operators: tuple[str, ...],
+    hosts: tuple[str, ...],
+) -> None:
+    """Serve the page: tasks, timeline, runs, plan, audit and manual, in a browser.
+
+    It reads the state directory and answers also when the daemon is dead. Actions need to be signed
+    in with a token, a Unix socket, or a trusted proxy; without, the page is for looking.
+    """
+    app, server = web()
+    from cronpoll.runtime.clock import SystemClock
+    from cronpoll.runtime.hostzone import HostZone
+    from cronpoll.web.access import Doors
+    from cronpoll.web.watch import Watch
+
+    rules = _rules(token_file, proxies, proxy_header, operators, listen)
+    watch = Watch(reader_of(state_dir, config), SystemClock(), HostZone())
+    settings = app.Settings(app.host_name(), frozenset(host.lower() for host in hosts))
+    page = app.Web(watch, Doors(rules), settings).app()
+    listening = listening_on(listen)
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+    click.echo(f"cronpoll: the page is at {address_of(listen, listening)}")
+    sys.stdout.flush()
+    server.more_descriptors()
+    run_until_signal(server.serve, page, [listening])
+
+
+def _rules(
+    token_file: str | None,
+    proxies: tuple[str, ...],
+    proxy_header: str,
+    operators: tuple[str, ...],
+    listen: str,
+) -> Rules:
+    from cronpoll.web.access import Rules, TokenFileError, tokens_in
+
+    try:
+        tokens = () if token_file is None else tokens_in(token_file)
+    except TokenFileError as error:
+        fail(str(error), NO)
+    if not tokens and not is_private(listen):
+        fail(
+            f"--listen {listen} can be reached from other machines: give --token-file FILE, so "
+            "that only those who have a token can look",
+            NO,
+        )
+    return Rules(
+        tokens=tokens,
+        proxies=frozenset(proxies),
+        proxy_header=proxy_header.lower(),
+        operators=frozenset(operators),
+        open_to_view=is_private(listen) and not proxies,
+    )
+
+
+def _host_and_port(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not port.isdecimal() or int(port) > 65_535:
+        raise click.BadParameter(
+            f"{listen}: expected HOST:PORT or unix:PATH", param_hint="--listen"
+        )
+    return host, int(port)
+
+
+def is_private(listen: str) -> bool:
+    """Whether only this machine can reach it."""
+    if listen.startswith("unix:"):
+        return True
+    host, _ = _host_and_port(listen)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening_on(listen: str) -> socket.socket:
+    _, server = web()
+    made: socket.socket
+    try:
+        if listen.startswith("unix:"):
+            made = server.listen_on_unix(listen.removeprefix("unix:"))
+        else:
+            host, port = _host_and_port(listen)
+            made = server.listen_on("127.0.0.1" if host == "localhost" else host, port)
+    except OSError as error:
+        fail(f"cannot listen on {listen}: {error.strerror}", NO)
+    return made
+
+
+def address_of(listen: str, listening: socket.socket) -> str:
+    if listen.startswith("unix:"):
+        return listen
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def run_until_signal(start: Any, *arguments: Any) -> None:
+    """Run a coroutine until SIGINT or SIGTERM."""
+
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(start(*arguments))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            pass
+
+    asyncio.run(live())

@@ -1,0 +1,55 @@
+"""`cronpoll stop-run`: end a run."""
+
+from __future__ import annotations
+
+import click
+
+from cronpoll.cli.asking import asked, with_json
+from cronpoll.cli.common import with_place
+from cronpoll.cli.selecting import order_several, single
+from cronpoll.core.text import visible, well_formed
+from cronpoll.daemon import wire
+
+
+@click.command(
+    "stop-run",
+    epilog="Example: cronpoll stop-run nightly-backup",
+    short_help="End a run that hangs.",
+)
+@click.argument("task", required=False)
+@click.argument("run", required=False)
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    help="Every task with this tag; given several times: with all of them.",
+)
+@with_place
+@with_json
+def stop_run(
+    task: str | None,
+    run: str | None,
+    tags: tuple[str, ...],
+    state_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """End a run of a task: the one named, or all that are open. TASK may be a pattern ('db-*').
+
+    A process gets SIGTERM, then, 10 s later, SIGKILL; a coroutine is cancelled; a thread cannot be
+    ended. The run is recorded as ended by hand, with who asked. Its period is executed: it is
+    neither retried nor restarted, also if the daemon dies before it has ended. What fell due
+    meanwhile is owed directly after it, as after every run.
+    """
+    tasks = () if task is None else (task,)
+    name = single(tasks, tags)
+    if name is None:
+        if run is not None:
+            raise click.UsageError("a run is one of a single task, given by its name")
+        order, place = wire.StopRun(task=""), (state_dir, config)
+        order_several(order, tasks, tags, place, as_json, lambda told: told.state or "")
+        return
+    request = wire.StopRun(task=name, run_id=None if run is None else well_formed(run))
+    answer = asked(request, wire.Rested, state_dir, config, as_json)
+    if not as_json:
+        click.echo(f"{visible(name)}: {visible(answer.state)}")

@@ -1,0 +1,57 @@
+"""How the starts of a day fall, bin by bin: as cron would have them, and with windows. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from cronpoll.core.calendar import AnySchedule
+from cronpoll.core.model import MICROSECOND
+from cronpoll.core.periods import Seed
+from cronpoll.core.windows import PeriodSchedule
+
+BINS: Final = 48
+"""Half hours of a day."""
+
+
+def counted(
+    schedules: list[AnySchedule], hosts: int, begin: datetime
+) -> tuple[list[int], list[int], int]:
+    """Starts per half hour of the day that begins at `begin`: nominal, chosen; and how many periods
+    have no time."""
+    before, after, lost = [0] * BINS, [0] * BINS, 0
+    end = begin + timedelta(days=1)
+
+    def bin_of(moment: datetime) -> int:
+        return int((moment - begin) / timedelta(days=1) * BINS)
+
+    for schedule in schedules:
+        plain = schedule.nominals
+        nominal = plain.next_after(begin - MICROSECOND)
+        while nominal is not None and nominal < end:
+            before[bin_of(nominal)] += hosts
+            if not schedule.windowed:
+                after[bin_of(nominal)] += hosts
+            nominal = plain.next_after(nominal)
+        if not isinstance(schedule, PeriodSchedule):
+            continue
+        for host in range(hosts):
+            here = schedule if hosts == 1 else _on_host(schedule, host)
+            for choice in here.from_nominal(begin - here.reach()[1]):
+                if choice.window_start >= end:
+                    break
+                if begin <= choice.settles_at < end:
+                    if choice.chosen_at is None:
+                        lost += 1
+                    else:
+                        after[bin_of(choice.chosen_at)] += 1
+    return before, after, lost
+
+
+def _on_host(schedule: PeriodSchedule, number: int) -> PeriodSchedule:
+    seed = schedule.spread.seed
+    return schedule._replace(
+        spread=replace(schedule.spread, seed=Seed(seed.strategy, f"{seed.salt}{number}"))
+    )

@@ -1,0 +1,1 @@
+"""The manual: Markdown, one file a topic, shown by `cronpoll help`."""

@@ -1,0 +1,139 @@
+"""Which KronJobs need a look, and when. An index, not a judge: it may name one too often, never too
+rarely.
+
+A key is looked at by one worker at a time. What is due comes first; what only tidies up (the uid of
+a Job that was just created, a history limit) waits until nothing is due. A key that failed waits,
+longer each time. Times of the schedule are on the wall clock, delays on the elapsed one, as in the
+daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from cronpoll.runtime.clock import LONGEST_WAIT, Clock
+
+Key = tuple[str, str]
+"""Namespace and name."""
+FIRST_DELAY: Final = 0.2
+LONGEST_DELAY: Final = 120.0
+
+
+class WorkQueue:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._urgent: deque[Key] = deque()
+        self._calm: deque[Key] = deque()
+        self._waiting: set[Key] = set()
+        self._working: set[Key] = set()
+        self._again: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._not_before: dict[Key, float] = {}
+        self._delays: list[tuple[float, Key]] = []
+        self._times: list[tuple[datetime, Key]] = []
+        self._time_of: dict[Key, datetime] = {}
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def busy(self) -> int:
+        """How many are being looked at."""
+        return len(self._working)
+
+    def add(self, key: Key, *, urgent: bool = False) -> None:
+        """It needs a look now; one that failed, when its delay is over."""
+        if key in self._working:
+            self._again.add(key)
+            return
+        until = self._not_before.get(key)
+        if until is not None and until > self._clock.monotonic():
+            return  # a delay of it is running, and it is looked at after that
+        if key not in self._waiting:
+            self._waiting.add(key)
+            (self._urgent if urgent else self._calm).append(key)
+            self._changed.set()
+
+    def at(self, key: Key, moment: datetime | None) -> None:
+        """Look at it at that time, by the wall clock; no other time counts any more."""
+        if moment is None:
+            self._time_of.pop(key, None)
+        elif self._time_of.get(key) != moment:
+            self._time_of[key] = moment
+            heappush(self._times, (moment, key))
+            if len(self._times) > 2 * len(self._time_of) + 1_000:
+                self._times = [(when, each) for each, when in self._time_of.items()]
+                heapify(self._times)
+            if self._times[0][1] == key:
+                self._changed.set()
+
+    def after(self, key: Key, seconds: float) -> None:
+        """Look at it after that long."""
+        heappush(self._delays, (self._clock.monotonic() + seconds, key))
+        self._changed.set()
+
+    def failed(self, key: Key, retry_after: float | None = None) -> None:
+        """It could not be done; longer each time."""
+        number = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(FIRST_DELAY * 2 ** min(number - 1, 20), LONGEST_DELAY)
+        delay = max(delay, retry_after or 0.0)
+        self._not_before[key] = self._clock.monotonic() + delay
+        self.after(key, delay)
+
+    def succeeded(self, key: Key) -> None:
+        self._failures.pop(key, None)
+        self._not_before.pop(key, None)
+
+    def forget(self, key: Key) -> None:
+        self.at(key, None)
+        self.succeeded(key)
+
+    def done(self, key: Key) -> None:
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    async def take(self) -> Key:
+        """The next key that needs a look. `done` has to be called for it."""
+        while True:
+            self._fill()
+            line = self._urgent or self._calm
+            if line:
+                key = line.popleft()
+                self._waiting.discard(key)
+                self._working.add(key)
+                return key
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._wait()):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def _wait(self) -> float:
+        """Seconds until something falls due; clocks are set, so not too many."""
+        wait = LONGEST_WAIT
+        if self._times:
+            wait = min(wait, (self._times[0][0] - self._clock.wall()).total_seconds())
+        if self._delays:
+            wait = min(wait, self._delays[0][0] - self._clock.monotonic())
+        return max(wait, 0.000_1)
+
+    def _fill(self) -> None:
+        """What has fallen due since."""
+        now, elapsed = self._clock.wall(), self._clock.monotonic()
+        while self._times and self._times[0][0] <= now:
+            moment, key = heappop(self._times)
+            if self._time_of.get(key) == moment:
+                del self._time_of[key]
+                self.add(key, urgent=True)
+        while self._delays and self._delays[0][0] <= elapsed:
+            _, key = heappop(self._delays)
+            if self._not_before.get(key, 0.0) <= elapsed:
+                self._not_before.pop(key, None)
+            self.add(key)

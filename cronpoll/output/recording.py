@@ -1,0 +1,328 @@
+"""One run: its two files while it prints, when what came, and what of it has to be given back to
+the disk meanwhile.
+
+Made by whoever starts the run; from then on only the thread of the keeper touches it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import groupby
+from typing import Final
+
+from cronpoll.files import open_file, write_all
+from cronpoll.output import disk
+from cronpoll.output.feeding import Feed
+from cronpoll.output.limits import BLOCK, Limits, Range, down, kept, up
+from cronpoll.output.names import INDEX, STREAMS, Place, Stream
+from cronpoll.output.records import CutOff, Header, Hole, Mark, Over, Record, milliseconds_since
+
+_CHUNK: Final = 1_048_576
+_READ_LIMIT: Final = 8 * _CHUNK
+"""What is looked at in one go, for the log; more is a flood, and is not even read."""
+_MERGE_LIMIT: Final = 4 * _CHUNK
+"""Up to this, the order of lines between the two streams is worked out."""
+_SEEN_BYTES: Final = 16
+_NO_HOLES_LIMIT: Final = 8 * _CHUNK
+"""Where a file system has no holes: how large a file may become before it is emptied."""
+_LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
+_FLOOD_BYTES: Final = _CHUNK
+"""So much since the last look: one looks again soon."""
+
+
+class Recording:
+    """The output of one run, from its start to its end."""
+
+    def __init__(
+        self,
+        place: Place,
+        stem: str,
+        header: Header,
+        feed: Feed,
+        limits: Limits,
+        records: Iterable[Record] = (),
+    ) -> None:
+        self.place = place
+        self.stem = stem
+        self.header = header
+        self.feed = feed
+        self.limits = limits
+        self.flooding = False
+        self.lingering = False
+        self.brief = False
+        self._marks: list[Mark] = []
+        self._base: dict[Stream, int] = dict.fromkeys(STREAMS, 0)
+        self._size: dict[Stream, int] = dict.fromkeys(STREAMS, 0)  # of the file
+        self._seen: dict[Stream, bytes] = dict.fromkeys(STREAMS, b"")  # last
+        self._holes: dict[Stream, Hole] = {}
+        self._over: Over | None = None
+        self._handles: dict[Stream, int] = {}
+        self._index: int | None = None
+        self._grown = 0
+        self._index_lines = 0
+        for record in records:
+            self._remember(record)
+
+    def _remember(self, record: Record) -> None:
+        match record:
+            case Mark():
+                self._marks.append(record)
+                self._size[record.stream] = record.end - self._base[record.stream]
+            case Hole():
+                self._holes[record.stream] = record
+            case CutOff():
+                self._cut(record)
+            case Over():
+                self._over = record
+
+    @property
+    def records(self) -> list[Record]:
+        """All that is known of it: what its index says, or should."""
+        cuts = [CutOff(stream, base) for stream, base in self._base.items() if base]
+        over = [] if self._over is None else [self._over]
+        return [*cuts, *self._holes.values(), *self._marks, *over]
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def look(self, order: Sequence[Stream], now: datetime) -> bool:
+        """Take in what has come since the last look. `order`: which stream was written to, one
+        after the other, as far as that is known. Whether there was something."""
+        grown: dict[Stream, int] = {}
+        for stream in STREAMS:
+            size = os.fstat(self._handle(stream)).st_size
+            if size < self._size[stream] or (size > self._size[stream] and self._rewritten(stream)):
+                self._append(cut := CutOff(stream, self._base[stream] + self._size[stream]))
+                self._cut(cut)
+            if size > self._size[stream]:
+                grown[stream] = size - self._size[stream]
+        if not grown:
+            self.flooding = False
+            return False
+        self.flooding = sum(grown.values()) > _FLOOD_BYTES
+        ms = self._moment(now)
+        marks: list[Mark] = []
+        if len(grown) == len(STREAMS) and sum(grown.values()) <= _MERGE_LIMIT:
+            data = {stream: self._read(stream, size) for stream, size in grown.items()}
+            for stream, part in interleaved(order, data):
+                self.feed.take(stream, part)
+                marks.append(self._advance(stream, len(part), ms))
+        else:
+            for stream in dict.fromkeys([*(each for each in order if each in grown), *grown]):
+                self._feed(stream, grown[stream])
+                marks.append(self._advance(stream, grown[stream], ms))
+        for stream in grown:
+            begin = max(self._size[stream] - _SEEN_BYTES, 0)
+            self._seen[stream] = os.pread(self._handle(stream), _SEEN_BYTES, begin)
+        self._append(*marks)
+        if self._index is not None:
+            self.trim()
+        return True
+
+    def wrote(self, stream: Stream, size: int, at: datetime) -> None:
+        """So much was written there by ourselves, which nobody has to look for."""
+        self._append(self._advance(stream, size, self._moment(at)))
+
+    def _feed(self, stream: Stream, size: int) -> None:
+        """What has come on one stream, into the log."""
+        begin, end = self._size[stream], self._size[stream] + min(size, _READ_LIMIT)
+        while begin < end:
+            data = os.pread(self._handle(stream), min(end - begin, _CHUNK), begin)
+            if not data:
+                return
+            self.feed.take(stream, data)
+            begin += len(data)
+        if size > _READ_LIMIT:
+            self.feed.unread(size - _READ_LIMIT)
+
+    def _read(self, stream: Stream, size: int) -> bytes:
+        return os.pread(self._handle(stream), size, self._size[stream])
+
+    def _moment(self, at: datetime) -> int:
+        """Never before what came earlier: clocks are set back."""
+        ms = milliseconds_since(self.header.started_at, at)
+        return max(ms, self._marks[-1].ms) if self._marks else ms
+
+    def _advance(self, stream: Stream, size: int, ms: int) -> Mark:
+        self._size[stream] += size
+        mark = Mark(ms, stream, self._base[stream] + self._size[stream])
+        self._marks.append(mark)
+        self._grown += Range(0, 0, size).cost
+        return mark
+
+    def _rewritten(self, stream: Stream) -> bool:
+        """Whether what was there is not there any more."""
+        seen = self._seen[stream]
+        return os.pread(self._handle(stream), len(seen), self._size[stream] - len(seen)) != seen
+
+    def _cut(self, cut: CutOff) -> None:
+        """The process has opened its output anew and emptied it (`> /dev/stderr` does that)."""
+        self._base[cut.stream], self._size[cut.stream] = cut.base, 0
+        self._seen[cut.stream] = b""
+        self._marks = [mark for mark in self._marks if mark.stream != cut.stream]
+        self._holes.pop(cut.stream, None)
+
+    def _handle(self, stream: Stream) -> int:
+        if stream not in self._handles:
+            path = self.place.raw(self.stem, stream)
+            self._handles[stream] = open_file(path, os.O_RDONLY | os.O_NOFOLLOW)
+        return self._handles[stream]
+
+    # -- what is written down ----------------------------------------------------------------------
+
+    def begin_index(self) -> None:
+        """Say whose it is. Appending to an index that is there."""
+        path = self.place.beside(self.stem, INDEX)
+        self._index = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        if os.fstat(self._index).st_size == 0:
+            write_all(self._index, self.header.line())
+
+    def _append(self, *records: Record) -> None:
+        """A full disk loses this, and no more: times, and what was given back. A run that is over
+        before it has an index needs none: soon it is one file."""
+        if self._index is None and self.brief:
+            return
+        if self._index is None:
+            self.begin_index()
+        assert self._index is not None
+        write_all(self._index, b"".join(record.line() for record in records))
+        self._index_lines += len(records)
+
+    def _rewrite_index(self) -> None:
+        """Without what says nothing any more."""
+        path = self.place.beside(self.stem, INDEX)
+        lines = [self.header.line(), *(record.line() for record in self.records)]
+        handle = open_file(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        try:
+            write_all(handle, b"".join(lines))
+            os.rename(path + ".tmp", path)
+        except OSError:
+            os.close(handle)
+            raise
+        self._close_index()
+        self._index = handle
+        self._index_lines = len(lines)
+
+    # -- bounds ------------------------------------------------------------------------------------
+
+    def trim(self) -> None:
+        """Give the middle back to the disk, once it is worth it."""
+        if self._grown < self.limits.tail // 4:
+            return
+        self._grown = 0
+        bounds = kept(self._ranges(), self.limits.head, self.limits.tail)
+        for stream, (head_end, tail_begin) in zip(STREAMS, bounds, strict=True):
+            base = self._base[stream]
+            begin, end = base + up(head_end - base), base + down(tail_begin - base)
+            if stream in self._holes:
+                begin = self._holes[stream].begin
+            if begin < end and (stream not in self._holes or end > self._holes[stream].end):
+                self._give_back(Hole(stream, begin, end))
+        if self._index_lines > 2 * len(self._marks) + 256:
+            self._rewrite_index()
+
+    def squeeze(self) -> None:
+        """Space is short: give back all but the first and the last block of each."""
+        for stream in STREAMS:
+            base, before = self._base[stream], self._holes.get(stream)
+            end = base + down(self._size[stream])
+            begin = base + BLOCK if before is None else before.begin
+            if begin < end and (before is None or end > before.end):
+                self._give_back(Hole(stream, begin, end))
+
+    def _give_back(self, hole: Hole) -> None:
+        # Said before it is done: a reader must not take the zeros for what was printed. If even
+        # that cannot be written, the disk is full, and the space is worth more than the reader.
+        with suppress(OSError):
+            self._append(hole)
+        self._holes[hole.stream] = hole
+        base = self._base[hole.stream]
+        handle = open_file(self.place.raw(self.stem, hole.stream), os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            punched = disk.punch(handle, hole.begin - base, hole.end - base)
+            if not punched and hole.end - base > _NO_HOLES_LIMIT:
+                # This file system cannot do it. Rather no beginning than a full disk.
+                os.ftruncate(handle, 0)
+        finally:
+            os.close(handle)
+        crossing = False
+        left = []
+        for mark in self._marks:
+            if mark.stream == hole.stream and hole.begin < mark.end <= hole.end:
+                if crossing:
+                    continue
+                crossing = True
+            left.append(mark)
+        self._marks = left
+
+    def _ranges(self) -> list[Range]:
+        """What is there, in order."""
+        at = dict(self._base)
+        found = []
+        for mark in self._marks:
+            hole = self._holes.get(mark.stream)
+            begin, end = at[mark.stream], mark.end
+            at[mark.stream] = max(begin, end)
+            parts = [(begin, end)]
+            if hole is not None:
+                parts = [(begin, min(end, hole.begin)), (max(begin, hole.end), end)]
+            number = STREAMS.index(mark.stream)
+            found += [Range(number, first, last) for first, last in parts if first < last]
+        return found
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def over(self, failed: bool, now: datetime) -> None:
+        """The run has ended so."""
+        ms = milliseconds_since(self.header.started_at, now)
+        self._over = Over(ms, "failed" if failed else "ok")
+
+    @property
+    def ended(self) -> Over | None:
+        return self._over
+
+    def say_over(self) -> None:
+        """In the index, for as long as somebody still writes."""
+        assert self._over is not None
+        self.brief = False
+        if self._index is None:
+            self._rewrite_index()
+        else:
+            self._append(self._over)
+
+    def written_by_others(self) -> bool:
+        """Whether a process still holds its files."""
+        return any(disk.written_by_others(self.place.raw(self.stem, stream)) for stream in STREAMS)
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            os.close(handle)
+        self._handles.clear()
+        self._close_index()
+
+    def _close_index(self) -> None:
+        if self._index is not None:
+            with suppress(OSError):
+                os.close(self._index)
+            self._index = None
+
+
+def interleaved(order: Sequence[Stream], data: dict[Stream, bytes]) -> list[tuple[Stream, bytes]]:
+    """What came on the two streams, in the order of `order` as far as lines allow: each time a
+    stream was written to, it was by about the same number of lines."""
+    turns = [stream for stream, _ in groupby(each for each in order if data.get(each))]
+    turns += [stream for stream in data if data[stream] and stream not in turns]
+    lines = {stream: _LINE.findall(part) for stream, part in data.items()}
+    times = {stream: turns.count(stream) for stream in data}
+    done: dict[Stream, int] = dict.fromkeys(data, 0)
+    found = []
+    for stream in turns:
+        number, whole = done[stream], len(lines[stream])
+        first, last = number * whole // times[stream], (number + 1) * whole // times[stream]
+        done[stream] += 1
+        if first < last:
+            found.append((stream, b"".join(lines[stream][first:last])))
+    return found

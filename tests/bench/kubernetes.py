@@ -1,0 +1,189 @@
+"""The operator's speed on a real control plane: `python -m tests.bench.kubernetes [--jobs 1000] [--idle
+10000]`.
+
+In one run, with the same Job controller working beside all of them: so many Jobs created by the
+operator's own client in a bare loop, by the operator for as many KronJobs that fall due in one
+minute, and by the built-in controller for as many CronJobs. Then an operator with many KronJobs of
+which none is due: its memory, and how often it lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cronpoll.operator.api import JOBS, KRONJOBS, Kind
+from cronpoll.operator.crd import crd
+from cronpoll.operator.server import Server
+from tests.kubernetes.cluster import Cluster, Operator, eventually, kronjob
+from tests.kubernetes.plane import Plane
+
+CONCURRENCY = 16
+CRONJOBS = Kind("/apis/batch/v1", "cronjobs")
+LONG = 3_600.0
+
+
+async def in_a_loop(
+    kubeconfig: str, kind: Kind, namespace: str, bodies: list[dict[str, Any]]
+) -> float:
+    """Seconds for all of them, so many at a time, with the operator's client."""
+    server = await Server.connect(kubeconfig)
+    waiting = list(reversed(bodies))
+
+    async def worker() -> None:
+        while waiting:
+            await server.create(kind, namespace, waiting.pop())
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
+    took = time.perf_counter() - begun
+    await server.close()
+    return took
+
+
+def schedule_in(minutes: int) -> tuple[str, datetime]:
+    moment = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=minutes)
+    return f"{moment.minute} {moment.hour} * * *", moment
+
+
+def quiet(cluster: Cluster, namespace: str, number: int) -> None:
+    """The Job controller has made a Pod of each, and rests."""
+
+    def pods() -> int:
+        found = cluster.get(f"/api/v1/namespaces/{namespace}/pods?limit=1")
+        return len(found["items"]) + int(found["metadata"].get("remainingItemCount", 0))
+
+    eventually(lambda: pods() >= number, 600, "a Pod of each Job")
+    time.sleep(3)
+
+
+def due_at_once(cluster: Cluster, namespace: str, number: int, moment: datetime) -> float:
+    """Seconds from the minute to the last Job, by when the server told of it."""
+    offset = time.time() - time.monotonic()
+
+    def born() -> list[float]:
+        with cluster.lock:
+            uids = [
+                job["metadata"]["uid"]
+                for job in cluster.added
+                if job["metadata"]["namespace"] == namespace
+            ]
+            return [cluster.born[uid] for uid in uids]
+
+    eventually(lambda: len(born()) >= number, 900, f"{number} Jobs in {namespace}")
+    return max(born()) + offset - moment.timestamp()
+
+
+def rss_kb(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS")))
+
+
+def burst(cluster: Cluster, state: Path, number: int) -> dict[str, float]:
+    config = str(cluster.plane.kubeconfig)
+    spec = kronjob("x", lasts=LONG)["spec"]["jobTemplate"]["spec"]
+    cluster.namespace("bare")
+    bodies = [
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"j{each}"}, "spec": spec}
+        for each in range(number)
+    ]
+    found = {"bare": asyncio.run(in_a_loop(config, JOBS, "bare", bodies))}
+    quiet(cluster, "bare", number)
+    cluster.namespace("kron")
+    with Operator(cluster, state, f"--concurrency={CONCURRENCY}") as operator:
+        schedule, moment = schedule_in(2 + number // 2_000)
+        made = [kronjob(f"k{each}", lasts=LONG, schedule=schedule) for each in range(number)]
+        asyncio.run(in_a_loop(config, KRONJOBS, "kron", made))
+        eventually(
+            lambda: (
+                operator.metric("cronpoll_operator_queue") == 0
+                and operator.metric("cronpoll_tasks") == number
+            ),
+            120,
+        )
+        found["kronjobs"] = due_at_once(cluster, "kron", number, moment)
+        quiet(cluster, "kron", number)
+    cluster.namespace("cron")
+    schedule, moment = schedule_in(2 + number // 2_000)
+    template = {"spec": spec}
+    made = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": f"c{each}"},
+            "spec": {"schedule": schedule, "jobTemplate": template},
+        }
+        for each in range(number)
+    ]
+    asyncio.run(in_a_loop(config, CRONJOBS, "cron", made))
+    found["cronjobs"] = due_at_once(cluster, "cron", number, moment)
+    return found
+
+
+def idle(cluster: Cluster, state: Path, number: int, seconds: float) -> dict[str, float]:
+    cluster.namespace("idle")
+    with Operator(cluster, state, "--namespace=idle") as operator:
+        time.sleep(2)
+        before = rss_kb(operator.process.pid)
+        made = [
+            kronjob(
+                f"i{each}",
+                schedule=f"{each % 60} {each % 24} 1 {datetime.now(UTC).month % 12 + 1} *",
+            )
+            for each in range(number)
+        ]
+        asyncio.run(in_a_loop(str(cluster.plane.kubeconfig), KRONJOBS, "idle", made))
+        eventually(
+            lambda: (
+                operator.metric("cronpoll_tasks") == number
+                and operator.metric("cronpoll_operator_queue") == 0
+            ),
+            900,
+        )
+        eventually(lambda: not [line for line in [operator.ask("/healthz")] if line[0] != 200], 60)
+        time.sleep(5)
+        lists = operator.metric("cronpoll_operator_watch_total", 'what="list"')
+        calls = operator.metric(
+            "cronpoll_operator_requests_total", 'resource="jobs"'
+        ) + operator.metric("cronpoll_operator_requests_total", 'resource="status"')
+        time.sleep(seconds)
+        return {
+            "kilobytes_each": (rss_kb(operator.process.pid) - before) / number,
+            "lists_while_idle": operator.metric("cronpoll_operator_watch_total", 'what="list"')
+            - lists,
+            "other_calls_while_idle": operator.metric(
+                "cronpoll_operator_requests_total", 'resource="jobs"'
+            )
+            + operator.metric("cronpoll_operator_requests_total", 'resource="status"')
+            - calls,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1_000)
+    parser.add_argument("--idle", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        definition = place / "crd.json"
+        definition.write_text(json.dumps(crd()))
+        found: dict[str, float] = {}
+        with Plane(place / "plane", definition) as plane, Cluster(plane) as cluster:
+            if given.jobs:
+                found |= burst(cluster, place / "burst", given.jobs)
+                found["kronjobs_to_bare"] = found["kronjobs"] / found["bare"]
+            if given.idle:
+                found |= idle(cluster, place / "idle", given.idle, given.seconds)
+    print(json.dumps({key: round(value, 3) for key, value in found.items()}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

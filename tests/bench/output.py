@@ -1,0 +1,123 @@
+"""What it costs to keep what runs print.
+
+Starts: many commands that print one line each, started at once, as many in parallel as a daemon
+allows; how long each start takes, beside the same commands whose output goes to a pipe that this
+process holds, as it did before output was kept.
+
+Chatty: a real daemon with one task that prints ten lines a second, as a share of one core.
+
+    python -m tests.bench.output daemon SECONDS      prints one JSON object
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+
+import psutil
+
+from cronpoll.config.variables import Variables
+from cronpoll.core.events import Event
+from cronpoll.output.feeding import Tell
+from cronpoll.output.keeper import Handed, Keeper
+from cronpoll.runtime.clock import SystemClock
+from cronpoll.runtime.processes import Command
+from cronpoll.runtime.runs import Run, current_run
+from cronpoll.runtime.spawning import Surroundings
+from tests.bench.measure import Row, in_fresh_process, say
+
+RATIO = 1.1
+CHATTY_LIMIT = 0.1
+PARALLEL = 64
+
+
+class Piped(Keeper):
+    """As before: two pipes, which die with us."""
+
+    def record(self, task: str, run_id: str, started_at: datetime, tell: Tell) -> Handed:
+        ends = os.pipe(), os.pipe()
+        self.reading = [*getattr(self, "reading", ()), *(end[0] for end in ends)]
+        return Handed(ends[0][1], ends[1][1], None)
+
+
+def run(smoke: bool) -> list[Row]:
+    number, rounds = (20, 1) if smoke else (1_000, 5)
+    say(f"  output: {number} commands, {rounds} rounds")
+    seen: dict[str, list[float]] = {"kept": [], "piped": []}
+    for _ in range(rounds):
+        for who, kind in (("kept", Keeper), ("piped", Piped)):
+            took = sorted(asyncio.run(_starts(kind, number)))
+            seen[who].append(took[int(len(took) * 0.99)] * 1_000)
+    starts = Row("output", f"{number:,} commands that print one line", "ms to start, p99", seen)
+    starts.facts = {"bound": f"kept at most {RATIO} times piped"}
+    daemon = in_fresh_process(__name__, "daemon", 3 if smoke else 60)
+    chatty = Row("output", "10 lines a second", "% of a core", {"daemon": [daemon["percent"]]})
+    chatty.limit("daemon", CHATTY_LIMIT)
+    return [starts, chatty]
+
+
+async def _starts(kind: type[Keeper], number: int) -> list[float]:
+    """Seconds from the wish to start each command to its process being there."""
+    took: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="cronpoll-bench-") as directory:
+        clock = SystemClock()
+        keeper = kind(directory, clock)
+        around = Surroundings(clock, directory, keeper, Variables(), directory)
+        slots = asyncio.Semaphore(PARALLEL)
+
+        async def one(index: int) -> None:
+            async with slots:
+                began = time.perf_counter()
+
+                def tell(event: Event) -> None:
+                    if type(event).__name__ == "TaskProcessStarted":
+                        took.append(time.perf_counter() - began)
+
+                run = Run("job", f"ab-{index}", Command([], around), True, clock.wall(), 0.0, tell)
+                current_run.set(run)
+                await Command(["echo", "one line"], around)()
+
+        async with asyncio.TaskGroup() as group:
+            for index in range(number):
+                group.create_task(one(index))
+        keeper.end(60)
+        for handle in getattr(keeper, "reading", ()):
+            os.close(handle)
+    return took
+
+
+def _daemon(seconds: float) -> dict[str, float]:
+    tasks = (
+        '[[task]]\nname = "chatty"\ncron = "* * * * *"\n'
+        'command = ["sh", "-c", "while sleep 0.1; do echo a line of some length; done"]\n'
+    )
+    with tempfile.TemporaryDirectory(prefix="cronpoll-bench-") as directory:
+        with open(f"{directory}/tasks.toml", "w") as file:
+            file.write("[daemon]\nstop_timeout = 0\n" + tasks)
+        words = [sys.executable, "-m", "cronpoll.daemon", "--config", "tasks.toml"]
+        words += ["--state-dir", "state", "--log-file", "/dev/null", "--trust-files"]
+        daemon = subprocess.Popen(words, cwd=directory)
+        try:
+            while not os.path.exists(f"{directory}/state/output/live"):
+                time.sleep(0.05)
+            time.sleep(2.0)
+            process = psutil.Process(daemon.pid)
+            wall, cpu = time.monotonic(), sum(process.cpu_times()[:2])
+            time.sleep(seconds)
+            wall, cpu = time.monotonic() - wall, sum(process.cpu_times()[:2]) - cpu
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    return {"wall_seconds": wall, "cpu_seconds": cpu, "percent": cpu / wall * 100}
+
+
+if __name__ == "__main__":
+    import json
+
+    assert sys.argv[1] == "daemon"
+    print(json.dumps({**_daemon(float(sys.argv[2])), "at": datetime.now(UTC).isoformat()}))

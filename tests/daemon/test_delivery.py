@@ -1,0 +1,195 @@
+"""The child that tells a target: a real mail server, a sendmail program, a web server that is not
+there; templates; what a registry file may say; and `cronpoll notify test`."""
+
+from __future__ import annotations
+
+import email
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
+from click.testing import CliRunner
+
+from cronpoll.cli.main import main
+from cronpoll.config.reading import read
+from cronpoll.config.targets import Target
+from cronpoll.config.variables import Reference
+from cronpoll.core.notices import Message, Notice
+from cronpoll.daemon.delivery import deliver, filled_in
+
+NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
+TITLE = "naïve\nbackup failed"
+NOTICE = Notice("i1", "failed", "backup", "ops", "r1", NOW, TITLE, "exit status 1")
+MESSAGE = Message("i1", TITLE, "exit status 1\n.\nlast line", (NOTICE,))
+PASSWORD = "only-for-the-server"
+
+
+class Box:
+    def __init__(self) -> None:
+        self.got: list[Envelope] = []
+        self.answer = "250 taken"
+
+    async def handle_DATA(self, _: Any, __: Any, envelope: Envelope) -> str:
+        if self.answer.startswith("250"):
+            self.got.append(envelope)
+        return self.answer
+
+
+@contextmanager
+def serving(box: Box, **options: Any) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(box, hostname="127.0.0.1", port=port, **options)
+    controller.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        controller.stop()
+
+
+def authenticator(_: Any, __: Any, ___: Any, ____: Any, given: Any) -> AuthResult:
+    wanted = LoginPassword(b"ann", PASSWORD.encode())
+    return AuthResult(success=given == wanted, handled=False)
+
+
+@pytest.mark.filterwarnings("ignore:Requiring AUTH")
+def test_a_mail_by_smtp_with_a_password_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    box = Box()
+    options = {"authenticator": authenticator, "auth_required": True, "auth_require_tls": False}
+    with serving(box, **options) as server:
+        target = Target(
+            mail=("ops@example.org", "ann@example.org"),
+            sender="cron@example.org",
+            smtp=server,
+            tls="none",
+            smtp_user="ann",
+            smtp_password=Reference("file", str(tmp_path / "password")),
+        )
+        assert deliver(target, MESSAGE) is None
+        (tmp_path / "password").write_text("another")
+        assert deliver(target, MESSAGE) == "the server answered with code 535"
+        (tmp_path / "password").write_text(PASSWORD)
+        box.answer = "451 not now"
+        assert deliver(target, MESSAGE) == "the server answered with code 451"
+    (envelope,) = box.got
+    assert envelope.rcpt_tos == ["ops@example.org", "ann@example.org"]
+    content = envelope.content
+    assert isinstance(content, bytes)
+    mail = email.message_from_bytes(content, policy=default)
+    assert mail["Subject"] == r"naïve\nbackup failed"
+    assert mail["X-Cronpoll-Id"] == "i1"
+    assert "exit status 1\n.\nlast line\n" in mail.get_content().replace("\r\n", "\n")
+    assert "cannot be reached" in (deliver(target, MESSAGE) or "")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_a_mail_goes_only_to_a_server_whose_certificate_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = str(tmp_path / "key"), str(tmp_path / "certificate")
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    more = ("-addext", "subjectAltName=IP:127.0.0.1")
+    subprocess.run(
+        [*words.split(), *more, "-keyout", key, "-out", certificate],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    box = Box()
+    with serving(box, tls_context=context, require_starttls=True) as server:
+        target = Target(mail=("ops@example.org",), smtp=server)
+        assert "no encrypted way" in (deliver(target, MESSAGE) or "")
+        assert box.got == []
+        monkeypatch.setenv("SSL_CERT_FILE", certificate)
+        assert deliver(target, MESSAGE) is None
+    assert len(box.got) == 1
+
+
+def test_a_mail_by_a_sendmail_program(tmp_path: Path) -> None:
+    words = ("sh", "-c", f"cat > {tmp_path}/mail")
+    assert deliver(Target(mail=("root",), sendmail=words), MESSAGE) is None
+    mail = email.message_from_bytes((tmp_path / "mail").read_bytes(), policy=default)
+    assert mail["To"] == "root"
+    assert "last line" in mail.get_content()
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        (Target(command=("sh", "-c", "exit 3")), "sh ended with exit status 3"),
+        (Target(command=("sh", "-c", "kill -9 $$")), "sh was killed by SIGKILL"),
+        (Target(command=("/no/such",)), "/no/such cannot be run: No such file or directory"),
+        (
+            Target(command=("sleep", "60"), timeout=timedelta(seconds=0.2)),
+            "it took longer than 0.2 s",
+        ),
+        (Target(webhook="http://127.0.0.1:9/x"), "it cannot be reached: Connection refused"),
+        (Target(webhook=Reference("file", "/no/such")), "webhook: there is no file /no/such"),
+    ],
+)
+def test_who_does_not_take_it(target: Target, error: str) -> None:
+    assert deliver(target, MESSAGE) == error
+
+
+def test_a_template_is_filled_in_once() -> None:
+    words = {"title": "{text}", "text": "t", "id": "i", "task": "", "kind": "", "since": ""}
+    template = {"a": ["{title}: {text} {no} {", 1], "b": {"c": "{id}}"}}
+    assert filled_in(template, words) == {"a": ["{text}: t {no} {", 1], "b": {"c": "i}"}}
+
+
+TASK = '\n[[task]]\nname = "t"\ncron = "* * * * *"\ncommand = ["true"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[notify.a]\nwebhok = "http://x"', 'f:2:1: unknown key "webhok"; did you mean "webhook"?'),
+        ('[notify.a]\ntimeout = "1s"', "f:1:1: [notify.a]: expected one of command, webhook, mail"),
+        ('[notify.a]\nmail = "x"\nsecret = { file = "x" }', "f:3:1: secret: needs a webhook"),
+        ('[notify.a]\nmail = "a b"', "f:2:8: mail: found 'a b'; expected a mail address"),
+        ("[notify]\na = 1", "f:2:5: notify: expected a table, [notify.a]"),
+        ('[daemon]\nnotify = "b"', "f:2:10: notify: there is no table [notify.b]"),
+        ('[defaults]\nnotify = { to = "b" }', "f:2:17: notify.to: there is no table [notify.b]"),
+        ("[defaults]\nnotify = { after = 0 }", "f:2:20: notify.after: found 0; expected a whole"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, problem: str) -> None:
+    registry = read(text + TASK, "f")
+    assert any(str(each).startswith(problem) for each in registry.problems), registry.problems
+
+
+def test_no_problem_shows_a_secret() -> None:
+    text = '[notify.a]\nwebhook = "not an address hunter2"\nsecret = "hunter2"'
+    assert "hunter2" not in str(read(text + TASK, "f").problems)
+
+
+def test_a_task_without_anybody_to_tell() -> None:
+    (problem,) = read(TASK + "notify = { after = 3 }", "f").problems
+    assert str(problem).endswith('notify: the key "to" is missing')
+
+
+def test_the_command_tries_a_target(tmp_path: Path) -> None:
+    config = tmp_path / "tasks.toml"
+    config.write_text(
+        f'[notify.good]\ncommand = ["sh", "-c", "cat > {tmp_path}/told"]\n'
+        f'[notify.bad]\ncommand = ["false"]\n{TASK}'
+    )
+    good = CliRunner().invoke(main, ["notify", "test", "good", "-c", str(config)])
+    assert good.exit_code == 0, good.output
+    assert "A test of cronpoll" in (tmp_path / "told").read_text()
+    bad = CliRunner().invoke(main, ["notify", "test", "bad", "-c", str(config)])
+    assert (bad.exit_code, "exit status 1" in bad.output) == (1, True)
+    unknown = CliRunner().invoke(main, ["notify", "test", "x", "-c", str(config)])
+    assert (unknown.exit_code, "there are: good, bad" in unknown.output) == (1, True)

@@ -1,0 +1,188 @@
+"""The real daemon tells real receivers: a program, a web server of the test that fails and
+hangs. What was told survives kill -9."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cronpoll.cli.main import main
+from cronpoll.store.journal.reading import JournalReader
+from tests.tools.daemons import SELDOM, eventually
+from tests.tools.living import Living
+
+SECRET = "a-secret-that-nobody-else-sees"
+
+
+class Receiver:
+    """A web server. `mode`: 200, another status, or "hang"."""
+
+    def __init__(self) -> None:
+        self.mode: int | str = 200
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.let_go = threading.Event()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                mode = receiver.mode
+                receiver.got.append((dict(self.headers), content))
+                if mode == "hang":
+                    receiver.let_go.wait(120)
+                    return
+                self.send_response(int(mode))
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self.server.server_port}/hook/{SECRET}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def kinds(self) -> list[str]:
+        return [json.loads(body)["notices"][0]["kind"] for _, body in self.got]
+
+    def ids(self) -> list[str]:
+        return [headers["X-Cronpoll-Id"] for headers, _ in self.got]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+    yield found
+    found.let_go.set()
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def tasks(directory: Path, receiver: Receiver, **more: str) -> str:
+    (directory / "address").write_text(receiver.address + "\n")
+    (directory / "secret").write_text(SECRET)
+    return f"""
+[notify.web]
+webhook = {{ file = "address" }}
+secret = {{ file = "secret" }}
+timeout = "60s"
+[notify.program]
+command = ["sh", "-c", 'cat >> "{directory}/told"']
+[defaults]
+cron = "{SELDOM}"
+retry_delay = "1h"
+notify = {more.get("notify", '{ to = ["web", "program"] }')}
+[[task]]
+name = "a"
+command = ["sh", "-c", "echo printed; test -e {directory}/good"]
+"""
+
+
+def run(living: Living, name: str = "a") -> None:
+    result = CliRunner().invoke(main, ["run", name, "--state-dir", str(living.state)])
+    assert result.exit_code == 0, result.output
+
+
+def failures(living: Living) -> int:
+    """As the journal has it."""
+    state = JournalReader(str(living.state)).state()
+    trouble = None if state is None else state.book.tasks["a"].trouble
+    return 0 if trouble is None else trouble.failures
+
+
+def test_a_failure_and_its_end_are_told_by_program_and_webhook(
+    daemon: Living, receiver: Receiver, tmp_path: Path
+) -> None:
+    daemon.write(tasks(tmp_path, receiver))
+    daemon.up()
+    run(daemon)
+    for target in ("web", "program"):
+        daemon.wait_for("NoticeTold", target=target, kind="failed", taskName="a")
+    headers, body = receiver.got[0]
+    signed = f"{headers['X-Cronpoll-Time']}.".encode() + body
+    expected = hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+    assert headers["X-Cronpoll-Signature"] == f"sha256={expected}"
+    said = json.loads(body)
+    assert said["title"] == "a failed"
+    assert said["notices"][0]["output"] == ["printed"]
+    assert json.loads((tmp_path / "told").read_text()) | {"notices": []} == said | {"notices": []}
+
+    (tmp_path / "good").touch()
+    receiver.mode = 503
+    run(daemon)
+    daemon.wait_for("NoticeTold", target="program", kind="recovered")
+    delayed = daemon.wait_for("NoticeDelayed", target="web")
+    assert delayed["error"] == "it answered with status 503"
+    status = CliRunner().invoke(main, ["status", "--state-dir", str(daemon.state)]).output
+    assert "notify.web TAKES NOTHING" in status
+    as_json = CliRunner().invoke(main, ["status", "--json", "--state-dir", str(daemon.state)])
+    (down,) = json.loads(as_json.output)["daemon"]["targetsDown"]
+    assert (down["target"], down["waiting"]) == ("web", 1)
+    daemon.stop()
+
+    kept = [file.read_bytes() for file in daemon.state.rglob("*") if file.is_file()]
+    for text in (*kept, "".join(daemon.raw).encode(), status.encode(), as_json.output.encode()):
+        assert SECRET.encode() not in text
+
+
+@pytest.mark.soak
+def test_killed_between_failed_and_told_and_in_the_delivery_itself(
+    daemon: Living, receiver: Receiver, tmp_path: Path
+) -> None:
+    daemon.write(tasks(tmp_path, receiver, notify='{ to = "web" }'))
+    daemon.up()
+    run(daemon)
+    eventually(lambda: failures(daemon) == 1)
+    daemon.kill()  # most likely before it was told
+    before = len(receiver.got)
+    assert before in (0, 1)
+
+    receiver.mode = "hang"
+    daemon.up()
+    eventually(lambda: len(receiver.got) == before + 1)
+    daemon.kill()  # while it is told
+
+    receiver.mode = 200
+    daemon.up()
+    daemon.wait_for("NoticeTold", kind="failed")
+    assert len(set(receiver.ids())) == 1
+    told = len(receiver.got)
+    assert told == before + 2
+    eventually(lambda: failures(daemon) == 1)
+
+    daemon.stop()
+    (tmp_path / "good").touch()
+    daemon.up()
+    run(daemon)
+    daemon.wait_for("NoticeTold", kind="recovered")
+    assert receiver.kinds()[told:] == ["recovered"]
+
+
+@pytest.mark.soak
+def test_a_target_that_hangs_delays_no_run_and_is_tried_again(
+    daemon: Living, receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.mode = "hang"
+    daemon.write(tasks(tmp_path, receiver, notify='{ to = "web" }').replace('"60s"', '"1s"'))
+    daemon.up()
+    run(daemon)
+    eventually(lambda: receiver.got)
+    (tmp_path / "good").touch()
+    run(daemon)
+    daemon.wait_for("TaskRunCompleted")
+    assert not daemon.events("NoticeTold")
+    (tmp_path / "good").unlink()
+    run(daemon)
+    assert "took longer" in daemon.wait_for("NoticeDelayed")["error"]
+    receiver.mode = 200
+    receiver.let_go.set()
+    daemon.wait_for("NoticeTold", kind="failed")

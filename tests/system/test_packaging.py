@@ -1,0 +1,752 @@
+"""The packages: manual pages that know the program, an image file that fits the checkout, and a
+Debian package that is built, installed, upgraded and purged in a systemd that was really booted
+(the machine of test_systemd).
+
+The image cannot be built without a registry of images. Of its Containerfile is checked what can be:
+that what it copies is there, and that what it calls exists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from cronpoll.cli.main import main as cronpoll
+from cronpoll.config import reading, spreads
+from cronpoll.config.describe import manual
+from cronpoll.config.registry import Daemon, Task
+from cronpoll.config.targets import Target
+from cronpoll.daemon.main import main as cronpolld
+from tests.system.test_systemd import SUITE, Machine, Unit, cached_root, needs
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGING = ROOT / "packaging"
+MANUAL = PACKAGING / "man"
+PAGES = ("cronpoll.1", "cronpoll.toml.5", "cronpolld.8")
+SOURCES = (
+    "cronpoll",
+    "systemd",
+    "packaging",
+    "examples",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+)
+BUILD_SECONDS = 600.0
+INSTALL_SECONDS = 120.0
+"""Both only there so that a broken test ends."""
+
+
+# -- manual pages ----------------------------------------------------------------------------------
+
+
+def sections(page: str, macro: str) -> dict[str, str]:
+    """The parts of a page that begin with a heading, up to the next one."""
+    parts = re.split(r"^\.(S[hs]) (.+)$", (MANUAL / page).read_text(), flags=re.MULTILINE)
+    found = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
+    return {title: text for kind, title, text in found if kind == macro}
+
+
+def options_named(text: str) -> set[str]:
+    """What a piece of a page names as option: the words behind the macro Fl, up to the next
+    macro."""
+    named = set()
+    for line in text.splitlines():
+        words = line.split()
+        for index, word in enumerate(words):
+            if line.startswith(".") and word.lstrip(".") == "Fl":
+                for following in words[index + 1 :]:
+                    if re.fullmatch(r"[A-Z][a-z]", following):
+                        break
+                    if re.fullmatch(r"-?[a-z][a-z-]*", following):
+                        named.add(f"-{following}")
+    return named
+
+
+def options_of(command: click.Command) -> set[str]:
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return {word for option in options for word in (*option.opts, *option.secondary_opts)}
+
+
+def commands(group: click.Group, *above: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+        else:
+            yield " ".join((*above, name)), command
+
+
+COMMANDS = dict(commands(cronpoll))
+EVERYWHERE = {"-h", "--help", "--version"}
+WHICH_DAEMON = {"--state-dir", "-c", "--config"}
+
+
+def test_every_command_has_its_part_of_the_manual_and_no_other_has_one():
+    explained = ["Which daemon is meant", "Times", "Output"]
+    assert [title for title in sections("cronpoll.1", "Ss") if title not in explained] == sorted(
+        COMMANDS, key=list(sections("cronpoll.1", "Ss")).index
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_manual_names_every_option_of_a_command_and_nothing_else(name):
+    part = sections("cronpoll.1", "Ss")[name]
+    synopsis, _, explanation = part.partition(".Pp")
+    assert options_named(synopsis) == options_of(COMMANDS[name])
+    # Which daemon is meant is explained once for all commands.
+    assert options_named(explanation) | WHICH_DAEMON == options_of(COMMANDS[name]) | WHICH_DAEMON
+
+
+def test_the_manual_of_the_daemon_names_every_option_and_nothing_else():
+    parts = sections("cronpolld.8", "Sh")
+    expected = options_of(cronpolld) | EVERYWHERE
+    assert options_named(parts["SYNOPSIS"]) == expected
+    assert options_named(parts["DESCRIPTION"]) == expected
+    assert options_named((MANUAL / "cronpolld.8").read_text()) == expected
+
+
+def test_no_page_names_an_option_that_nobody_has():
+    known = EVERYWHERE.union(*map(options_of, COMMANDS.values()))
+    assert options_named((MANUAL / "cronpoll.1").read_text()) == known
+    assert options_named((MANUAL / "cronpoll.toml.5").read_text()) == set()
+
+
+def keys_explained(part: str) -> dict[str, str]:
+    return dict(re.findall(r"^\.It Va (\S+) No = (.+)$", part, flags=re.MULTILINE))
+
+
+def test_the_manual_explains_every_key_of_the_registry_file_and_no_other():
+    tables = sections("cronpoll.toml.5", "Sh")
+    inner = sections("cronpoll.toml.5", "Ss")
+    # Made from the table of options, and put there: `describe.manual`.
+    assert manual(Daemon) in tables["THE TABLE daemon"]
+    assert manual(Target) in tables["THE TABLES notify"]
+    assert manual(Task) in tables["THE TABLES task"]
+    assert manual(Task, "retry.") in inner.pop("The table retry")
+    assert {title: set(keys_explained(part)) for title, part in inner.items()} == {
+        "The table window": {"mode", "duration"},
+        "The table distribution": {"name"}.union(*spreads._PARAMETERS.values()),
+        "The table seed": {"strategy", "salt"},
+        "The tables only and avoid": {*spreads._CLAUSES, "between", "dates"},
+    }
+
+
+def literal_blocks(page: str) -> list[str]:
+    return re.findall(
+        r"^\.Bd -literal[^\n]*\n(.*?)^\.Ed$",
+        (MANUAL / page).read_text(),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+
+
+def test_the_registry_file_in_the_manual_is_right():
+    (example,) = literal_blocks("cronpoll.toml.5")
+    read = reading.read(example, "example.toml")
+    assert read.problems == ()
+    assert len(read.tasks) == 3
+
+
+def parses(words: list[str]) -> None:
+    """A command line of ours is one that the program would take."""
+    program, *arguments = words
+    command: click.Command = cronpolld
+    if program == "cronpoll":
+        name = next(name for name in COMMANDS if arguments[: len(name.split())] == name.split())
+        command, arguments = COMMANDS[name], arguments[len(name.split()) :]
+    command.make_context(program, arguments)
+
+
+@pytest.mark.parametrize("page", ["cronpoll.1", "cronpolld.8"])
+def test_the_command_lines_in_the_manual_are_right(page):
+    lines = "".join(literal_blocks(page)).replace("\\e\n", "").splitlines()
+    ours = [line for line in lines if line.startswith("cronpoll")]
+    assert ours
+    for line in ours:
+        parses(shlex.split(re.split(r"[>|]", line)[0]))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_mandoc_finds_nothing_to_complain_about(page):
+    needs("mandoc")
+    result = subprocess.run(
+        ["mandoc", "-T", "lint", "-W", "warning", str(MANUAL / page)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+# -- image -----------------------------------------------------------------------------------------
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = re.sub(
+        r"^#.*\n", "", (PACKAGING / "Containerfile").read_text(), flags=re.MULTILINE
+    ).replace("\\\n", " ")
+    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
+
+
+def test_the_image_file_has_known_instructions_only():
+    known = {
+        "FROM",
+        "WORKDIR",
+        "COPY",
+        "RUN",
+        "ENV",
+        "USER",
+        "VOLUME",
+        "STOPSIGNAL",
+        "HEALTHCHECK",
+        "CMD",
+    }
+    assert {name for name, _ in instructions()} <= known
+    assert instructions()[0][0] == "FROM"
+
+
+def test_what_the_image_copies_is_in_the_checkout_and_suffices_to_build_the_wheel():
+    copied = [
+        rest.split()[:-1]
+        for name, rest in instructions()
+        if name == "COPY" and "--from" not in rest
+    ]
+    sources = {source for words in copied for source in words}
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    text = (ROOT / "pyproject.toml").read_text()
+    needed = {
+        "pyproject.toml",
+        "cronpoll",
+        re.search(r'^readme = "(.+)"', text, re.MULTILINE)[1],
+        "LICENSE",
+    }
+    assert sources == needed
+
+
+def test_what_the_image_calls_is_something_the_program_takes():
+    calls = [
+        re.search(r"\[.*\]$", rest)[0]
+        for name, rest in instructions()
+        if name in ("CMD", "HEALTHCHECK")
+    ]
+    assert len(calls) == 2
+    for call in calls:
+        parses(json.loads(call))
+
+
+def test_the_image_runs_as_somebody_else_than_root_and_keeps_its_state_in_a_volume():
+    found = dict(instructions())
+    assert found["USER"] not in ("root", "0")
+    assert f'STATE_DIRECTORY="{found["VOLUME"]}"' in found["ENV"]
+    assert f"-o {found['USER']} -g {found['USER']} -m 0700 {found['VOLUME']}" in preparation()
+
+
+def preparation() -> str:
+    """What the image runs to prepare its second stage."""
+    (found,) = (rest for name, rest in instructions() if name == "RUN" and "useradd" in rest)
+    return found
+
+
+def test_the_python_of_the_image_is_one_that_the_package_supports():
+    images = {rest.split()[0] for name, rest in instructions() if name == "FROM"}
+    (image,) = images
+    supported = re.findall(
+        r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text()
+    )
+    assert image in {f"python:{version}-slim" for version in supported}
+
+
+# -- the Debian package ----------------------------------------------------------------------------
+
+
+def built(source: Path, directory: Path, wheels: Path) -> Path:
+    needs("dpkg-deb")
+    command = [
+        sys.executable,
+        str(source / "packaging/build-deb"),
+        "--output",
+        str(directory),
+        "--wheels",
+        str(wheels),
+    ]
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=env, timeout=BUILD_SECONDS
+    )
+    if result.returncode != 0:
+        index = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "-d",
+            str(directory / "try"),
+            "hatchling",
+        ]
+        reached = subprocess.run(
+            index, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
+        )
+        if reached.returncode != 0:
+            pytest.skip(f"pip cannot reach a package index: {reached.stderr.strip()[-300:]}")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return Path(result.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("wheels")
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory, wheels) -> Path:
+    return built(ROOT, tmp_path_factory.mktemp("package"), wheels)
+
+
+@pytest.fixture(scope="module")
+def unpacked(package, tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("unpacked")
+    subprocess.run(["dpkg-deb", "--extract", str(package), str(directory)], check=True)
+    return directory
+
+
+class Entry(NamedTuple):
+    mode: str
+    owner: str
+    path: str
+
+
+def contents(package: Path) -> list[Entry]:
+    listing = subprocess.run(
+        ["dpkg-deb", "--contents", str(package)], capture_output=True, text=True, check=True
+    ).stdout
+    return [Entry(*(line.split()[index] for index in (0, 1, 5))) for line in listing.splitlines()]
+
+
+def field(package: Path, name: str) -> str:
+    return subprocess.run(
+        ["dpkg-deb", "--field", str(package), name], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_everything_in_the_package_is_roots_and_nobody_else_can_write_it(package):
+    entries = contents(package)
+    assert {entry.owner for entry in entries} == {"root/root"}
+    modes = {entry.mode for entry in entries}
+    assert modes == {"drwxr-xr-x", "-rw-r--r--", "-rwxr-xr-x", "lrwxrwxrwx"}
+    programs = [entry.path for entry in entries if entry.mode == "-rwxr-xr-x"]
+    assert programs == ["./usr/bin/cronpoll", "./usr/bin/cronpolld"]
+
+
+def test_the_package_holds_no_bytecode_and_nothing_of_the_place_where_it_was_built(
+    package, unpacked
+):
+    files = [path for path in unpacked.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [
+        path
+        for path in files
+        if path.suffix == ".pyc" or path.name in ("direct_url.json", "RECORD")
+    ] == []
+    for place in (ROOT, package.parent, "/cronpoll-deb-"):
+        assert [path for path in files if os.fsencode(place) in path.read_bytes()] == []
+
+
+def test_the_package_is_for_the_python_that_its_modules_are_compiled_for(package, unpacked):
+    major, minor = sys.version_info[:2]
+    assert f"python3 (>= {major}.{minor}~), python3 (<< {major}.{minor + 1})" in field(
+        package, "Depends"
+    )
+    link = unpacked / "usr/lib/cronpoll/bin/python3"
+    assert os.readlink(link) == f"../../../bin/python{major}.{minor}"
+    compiled = [path.name for path in unpacked.rglob("*.so")]
+    assert compiled
+    assert [
+        name for name in compiled if f"cpython-{major}{minor}-" not in name and "abi3" not in name
+    ] == []
+
+
+def test_the_package_has_the_version_of_the_program(package):
+    assert field(package, "Version").replace("~", "") == cronpoll_version().replace(".dev", "dev")
+
+
+def cronpoll_version() -> str:
+    return re.search(r'__version__.* = "(.+)"', (ROOT / "cronpoll/__init__.py").read_text())[1]
+
+
+def test_the_registry_file_of_the_package_is_right_and_runs_nothing(unpacked):
+    text = (unpacked / "etc/cronpoll/tasks.toml").read_text()
+    read = reading.read(text, "tasks.toml")
+    assert read.problems == ()
+    assert read.tasks == ()
+
+
+def test_what_the_registry_file_of_the_package_has_in_comments_is_right_too(unpacked):
+    text = (unpacked / "etc/cronpoll/tasks.toml").read_text()
+    head, _, rest = text.partition("# [[task]]")
+    task = re.sub(r"^# ", "", "# [[task]]" + rest, flags=re.MULTILINE)
+    task = re.sub(r"^user = .*\n", "", task, flags=re.MULTILINE)
+    read = reading.read(head.replace("allow_empty = true", "") + task, "tasks.toml")
+    # env and cwd of one task, isolation and args of the other: nothing is wrong but what was there
+    # twice.
+    assert [str(problem) for problem in read.errors] == []
+    assert len(read.tasks) == 2
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_manual_pages_of_the_package_can_be_read_with_man(unpacked, page):
+    needs("man", "groff")
+    name, _, section = page.rpartition(".")
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "80", "MANROFFOPT": "-ww"}
+    result = subprocess.run(
+        ["man", "--warnings", "-M", str(unpacked / "usr/share/man"), section, name],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"{name.upper()}({section})" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+def test_the_maintainer_scripts_are_plain_shell(script):
+    result = subprocess.run(
+        ["sh", "-n", str(PACKAGING / "debian" / script)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+# -- installed, upgraded, purged -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def later_package(tmp_path_factory, wheels, package) -> Path:
+    """A version that comes after, and brings another registry file."""
+    source = tmp_path_factory.mktemp("later")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(ROOT / name, source / name)
+    for file, old, new in (
+        ("cronpoll/__init__.py", f'"{cronpoll_version()}"', '"99.0"'),
+        (
+            "cronpoll/cli/starter.py",
+            "# Tasks of cronpoll.",
+            "# Tasks of cronpoll, explained better.",
+        ),
+    ):
+        text = (source / file).read_text()
+        assert old in text
+        (source / file).write_text(text.replace(old, new))
+    return built(source, tmp_path_factory.mktemp("later-package"), wheels)
+
+
+NOT_LOOKED_AT = (
+    "/dev",
+    "/proc",
+    "/run",
+    "/sys",
+    "/tmp",
+    "/root",
+    "/var/cache",
+    "/var/lib/dpkg",
+    "/var/log",
+    "/var/tmp",
+)
+
+
+def everything(machine: Machine) -> dict[str, str]:
+    """Each file of the machine, and of those that list users their lines."""
+    pruned = [word for path in NOT_LOOKED_AT for word in ("-path", path, "-o")][:-1]
+    found = machine.run(
+        "find", "/", "(", *pruned, ")", "-prune", "-o", "-print"
+    ).stdout.splitlines()
+    lists = tuple(
+        f"/etc/{name}" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")
+    )
+    backups = {f"{path}-" for path in lists}  # useradd and userdel keep the version before
+    return {
+        path: machine.path(path).read_text() if path in lists else ""
+        for path in found
+        if path not in backups and "/systemd/timers" not in path and "/systemd/catalog" not in path
+    }
+
+
+class Bare(Machine):
+    """A machine without anything of ours on it."""
+
+    def _install(self) -> None:
+        self.write("/etc/hosts", "127.0.0.1 localhost\n")
+        self._pristine = everything(self)
+
+    def dpkg(self, *words: str) -> str:
+        """Wait for it: compiling modules takes its time."""
+        command = [
+            "nsenter",
+            "-t",
+            str(self._leader),
+            "-m",
+            "-u",
+            "-i",
+            "-n",
+            "-p",
+            "-C",
+            "dpkg",
+            *words,
+        ]
+        env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C.UTF-8",
+        }
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
+            timeout=INSTALL_SECONDS,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout + result.stderr
+
+    def install(self, package: Path) -> str:
+        """As unattended upgrades do: where a registry file was edited, the edited one stays."""
+        shutil.copy(package, self.path("/root"))
+        return self.dpkg("--force-confdef", "--force-confold", "--install", f"/root/{package.name}")
+
+    def purge(self) -> None:
+        """Remove it with all that belongs to it. Nothing is left: the machine is as it was
+        before."""
+        self.dpkg("--purge", "cronpoll")
+        left = everything(self)
+        assert sorted(left.keys() - self._pristine.keys()) == []
+        assert left == self._pristine
+        assert sorted(path.name for path in self.path("/run").glob("cronpoll*")) == []
+        assert self.run("dpkg-query", "--show", "cronpoll", check=False).returncode != 0
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory, package) -> Iterator[Bare]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can boot a container")
+    needs("systemd-nspawn", "nsenter", "setpriv")
+    root = cached_root()
+    if not (root / f"usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}").exists():
+        pytest.skip(
+            f"{SUITE} has another Python than {platform.python_version()}, and compiled "
+            "modules do not fit"
+        )
+    directory = tmp_path_factory.mktemp("machine")
+    (directory / "site").mkdir()
+    booted = Bare(root, directory / "site", directory / "console")
+    yield booted
+    booted.off()
+
+
+@pytest.fixture
+def service(machine, package) -> Iterator[Unit]:
+    """The service as the package leaves it after its installation."""
+    machine.install(package)
+    yield unit(machine)
+    machine.purge()
+
+
+def unit(machine: Machine, name: str = "") -> Unit:
+    at, dash = (f"@{name}", f"-{name}") if name else ("", "")
+    config = f"/etc/cronpoll/{name or 'tasks'}.toml"
+    return Unit(
+        machine, f"cronpoll{at}.service", config, f"/var/lib/cronpoll{dash}", f"/run/cronpoll{dash}"
+    )
+
+
+def completed(unit: Unit, task: str) -> int:
+    """How many runs of a task the journal knows as completed. 0 as long as there is no journal."""
+    dump = unit.machine.run(
+        "cronpoll", "journal", "dump", "--state-dir", inside(unit), "--task", task, check=False
+    )
+    return sum(json.loads(line)["event"] == "TaskRunCompleted" for line in dump.stdout.splitlines())
+
+
+def inside(unit: Unit) -> str:
+    return "/" + str(unit.state).partition("/root/")[2]
+
+
+def identifier(unit: Unit) -> str:
+    """Of the scheduler: the third word in the first line of each part of the journal."""
+    heads = {
+        path.read_bytes().split(b"\n", 1)[0].split()[2] for path in unit.state.glob("*.journal")
+    }
+    (found,) = heads
+    return found.decode()
+
+
+ADDED = """
+[[task]]
+name = "{name}"
+cron = "* * * * *"
+{work}
+"""
+
+
+def add_task(unit: Unit, name: str, work: str) -> None:
+    """As an administrator does: edit the registry file and save it."""
+    path = unit.machine.path(unit.config)
+    before = path.read_text() if path.exists() else ""
+    unit.write(before + ADDED.format(name=name, work=work))
+
+
+def test_what_the_image_prepares_can_be_done_on_a_small_debian(machine):
+    done = machine.run("sh", "-ec", preparation())
+    assert done.stderr == ""
+    assert machine.run("stat", "--format=%U %a", "/var/lib/cronpoll").stdout == "cronpoll 700\n"
+    machine.run("sh", "-ec", "userdel cronpoll && rmdir /var/lib/cronpoll /etc/cronpoll")
+
+
+def test_a_fresh_installation_is_up_enabled_and_well(service):
+    machine = service.machine
+    assert service.show("ActiveState") == "active"
+    assert service.show("UnitFileState") == "enabled"
+    assert service.show("User") == "cronpoll"
+    status = machine.run("cronpoll", "status", "--check")
+    assert "0 tasks" in status.stdout
+    assert (
+        machine.run("cronpoll", "validate", "--strict", "/etc/cronpoll/tasks.toml").returncode == 0
+    )
+    assert cronpoll_version() in machine.run("cronpolld", "--version").stdout
+    for name in COMMANDS:
+        assert "Usage: cronpoll" in machine.run("cronpoll", *name.split(), "--help").stdout
+    # It needs a library that no other command does.
+    imported = machine.run("sh", "-c", "echo '0 3 * * * true' | cronpoll import --user -").stdout
+    assert [task.cron for task in reading.read(imported, "tasks.toml").tasks] == ["0 3 * * *"]
+    words = ("COMP_WORDS=cronpoll sus", "COMP_CWORD=1", "_CRONPOLL_COMPLETE=bash_complete")
+    assert machine.run("env", *words, "cronpoll").stdout.strip() == "plain,suspend"
+    machine.run(
+        "bash",
+        "-c",
+        "source /usr/share/bash-completion/completions/cronpoll && complete -p cronpoll",
+    )
+
+
+def test_tasks_that_an_administrator_writes_run_in_every_way_there_is(service):
+    machine = service.machine
+    machine.write(
+        "/etc/cronpoll/jobs.py",
+        """
+import os, pathlib, pwd
+async def on_the_loop():
+    tell("on_the_loop")
+def in_a_thread():
+    tell("in_a_thread")
+def apart():
+    import msgspec, click, of_debian  # of the package, and of the machine
+    tell("apart")
+def tell(name):
+    pathlib.Path.home().joinpath(name).write_text(pwd.getpwuid(os.getuid()).pw_name)
+""",
+    )
+    # What the package brings comes before what the machine has of the same name; the rest of it is
+    # there for callbacks.
+    machine.write("/usr/lib/python3/dist-packages/of_debian.py", "")
+    machine.write("/usr/lib/python3/dist-packages/click.py", "raise RuntimeError('another click')")
+    # Variables of another Python must neither stop the daemon nor the interpreters that it starts.
+    service.drop_in("[Service]\nEnvironment=PYTHONHOME=/nowhere PYTHONPATH=/nowhere\n")
+    path = machine.path(service.config)
+    service.write(path.read_text().replace("[daemon]\n", '[daemon]\npython_path = ["."]\n'))
+    add_task(service, "a-command", 'command = ["sh", "-c", "id -un > $HOME/a_command"]')
+    add_task(service, "on-the-loop", 'callback = "jobs:on_the_loop"')
+    add_task(service, "in-a-thread", 'callback = "jobs:in_a_thread"')
+    add_task(service, "apart", 'callback = "jobs:apart"\nisolation = "process"')
+    service.systemctl("restart")
+    for name in ("a_command", "on_the_loop", "in_a_thread", "apart"):
+        assert service.wait_for_file(name).strip() == "cronpoll"
+        service.wait("the journal has it", lambda: completed(service, name.replace("_", "-")))
+    service.wait(
+        "all is well",
+        lambda: machine.run("cronpoll", "status", "--check", check=False).returncode == 0,
+    )
+    shutil.rmtree(machine.path("/etc/systemd/system/cronpoll.service.d"))
+    for name in ("of_debian.py", "click.py"):
+        machine.path(f"/usr/lib/python3/dist-packages/{name}").unlink()
+
+
+def test_an_upgrade_keeps_state_identity_and_edits_and_starts_what_ran(service, later_package):
+    machine = service.machine
+    shop, mail = (unit(machine, name) for name in ("shop", "mail"))
+    for instance in (shop, mail):
+        add_task(instance, "early", 'command = ["true"]')
+        instance.systemctl("enable", "--now")
+    mail.systemctl("stop")
+    add_task(service, "early", 'command = ["true"]')
+    for each in (service, shop):
+        each.wait("the task has run", lambda: completed(each, "early"))
+    edited = machine.path(service.config).read_text()
+    before = [(identifier(each), each.show("MainPID")) for each in (service, shop)]
+    runs = completed(service, "early")
+
+    machine.install(later_package)
+
+    assert "99.0" in machine.run("cronpoll", "--version").stdout
+    for each, (known, pid) in zip((service, shop), before, strict=True):
+        assert each.show("ActiveState") == "active"
+        assert each.show("MainPID") not in ("0", pid)
+        assert identifier(each) == known
+    assert service.show("UnitFileState") == "enabled"
+    assert mail.show("ActiveState") == "inactive", "what an administrator had stopped was started"
+    assert machine.path(service.config).read_text() == edited
+    assert "explained better" in machine.path(f"{service.config}.dpkg-dist").read_text()
+    assert completed(service, "early") >= runs
+    machine.run("cronpoll", "run", "early")
+    service.wait("the history goes on", lambda: completed(service, "early") > runs)
+    report = json.loads(machine.run("cronpoll", "status", "--json").stdout)
+    assert report["daemon"]["version"] == "99.0"
+    assert not machine.path("/run/cronpoll.upgrade").exists()
+
+
+def test_a_removal_keeps_what_is_the_administrators_and_a_purge_leaves_nothing(machine, package):
+    machine.install(package)
+    service, shop = unit(machine), unit(machine, "shop")
+    add_task(service, "early", 'command = ["true"]')
+    add_task(shop, "early", 'command = ["true"]')
+    shop.systemctl("enable", "--now")
+    service.wait("the task has run", lambda: completed(service, "early"))
+    known = identifier(service)
+
+    machine.dpkg("--remove", "cronpoll")
+    assert not machine.path("/usr/lib/cronpoll").exists()
+    assert not machine.path("/usr/bin/cronpolld").exists()
+    assert "early" in machine.path(service.config).read_text()
+    assert identifier(service) == known
+    running = machine.run(
+        "systemctl", "list-units", "--plain", "--no-legend", "--state=active", "cronpoll*"
+    ).stdout
+    assert running == ""
+
+    machine.install(package)
+    assert service.show("ActiveState") == "active"
+    assert identifier(service) == known
+    assert completed(service, "early")
+
+    machine.purge()

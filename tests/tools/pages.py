@@ -1,0 +1,195 @@
+"""Writes the pages of the manual, and the parts of pages, that are made from tables in the code:
+`python -m tests.tools.pages`. Tests compare them with the tables; this puts them right."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+import msgspec
+
+from cronpoll.audit import promises
+from cronpoll.cli.main import COMMANDS
+from cronpoll.cli.main import main as main_command
+from cronpoll.config import describe
+from cronpoll.config.registry import Daemon, Task
+from cronpoll.config.targets import Target
+from cronpoll.core import events as e
+from cronpoll.core import machine
+from cronpoll.core.metrics import METRICS
+from cronpoll.operator import manifests
+from cronpoll.operator.fields import FIELDS, Field
+
+ROOT: Final = Path(__file__).parent.parent.parent
+MANUAL: Final = "cronpoll/manual"
+STATES: Final = f"{MANUAL}/states.md"
+TOML: Final = "packaging/man/cronpoll.toml.5"
+KUBERNETES: Final = "cronpoll/manual/kubernetes.md"
+MANIFESTS: Final = ROOT / "packaging" / "kubernetes"
+
+
+class Part(NamedTuple):
+    """A part of a page: it follows `after`, begins with `first`, and ends before `then`."""
+
+    page: str
+    after: str
+    first: str
+    then: str
+    text: str
+
+
+def parts() -> list[Part]:
+    state, fence = "stateDiagram-v2", "```\n"
+    return [
+        Part(f"{MANUAL}/library.md", "", "| option |", "| `spread`", describe.library()),
+        Part(f"{MANUAL}/proof.md", "", "| guarantee |", "\n\n", promises.table()),
+        Part(STATES, "\nThe scheduler:", state, fence, _diagram("SCHEDULER", "uninitialized")),
+        Part(STATES, "\nEach task:", state, fence, _diagram("TASK", "awaiting-run")),
+        Part(STATES, "\nIts polling:", state, fence, _diagram("POLLING", "inactive")),
+        Part(KUBERNETES, "<!-- fields", "-->\n", "<!-- end", f"-->\n{_fields()}"),
+        Part(KUBERNETES, "<!-- rights", "-->\n", "<!-- end", f"-->\n{_rights()}"),
+        Part(TOML, ".Sh THE TABLE daemon", ".Bl", ".El\n", _items(Daemon)),
+        Part(TOML, ".Sh THE TABLES notify", ".Bl", ".El\n", _items(Target)),
+        Part(TOML, ".Sh THE TABLES task", ".Bl", ".El\n", _items(Task)),
+        Part(TOML, ".Ss The table retry", ".Bl", ".El\n", _items(Task, "retry.")),
+    ]
+
+
+def _fields() -> str:
+    def otherwise(field: Field) -> str:
+        default = field.schema.get("default")
+        told = field.otherwise or ("it is required" if field.required else "")
+        return told or f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+    return "".join(f"| `{each.name}` | {each.help} | {otherwise(each)} |\n" for each in FIELDS)
+
+
+def _rights() -> str:
+    rights = (*manifests.RIGHTS, *manifests.LEASE_RIGHTS)
+    return "".join(f"| {each.verb} `{each.resource}` | {each.why} |\n" for each in rights)
+
+
+def _diagram(table: str, initial: str) -> str:
+    return machine.mermaid(getattr(machine, table), initial).rstrip("\n") + "\n"
+
+
+def _items(table: type[msgspec.Struct], within: str = "") -> str:
+    return describe.manual(table, within).removesuffix(".El\n")
+
+
+def with_part(page: str, part: Part) -> str:
+    begin = page.index(part.first, page.index(part.after))
+    return page[:begin] + part.text + page[page.index(part.then, begin) :]
+
+
+# -- whole pages -----------------------------------------------------------------------------------
+
+
+def pages() -> dict[str, str]:
+    """The pages that are nothing but a table of the code, by their place."""
+    return {
+        f"{MANUAL}/commands.md": _commands(),
+        f"{MANUAL}/options.md": describe.options(),
+        f"{MANUAL}/events.md": _events(),
+        f"{MANUAL}/metrics.md": _metrics(),
+    }
+
+
+def _commands() -> str:
+    text = (
+        "# Commands\n\n`cronpoll COMMAND --help` prints the same. Exit codes of all of them: 0 all "
+        "is well, 1 the\nanswer is no, 2 called wrongly, 3 the daemon or its state cannot be "
+        "reached. Commands that\nspeak of a daemon take `--state-dir DIR` or `--config FILE` to say "
+        "which is meant. With\n`--json` they print JSON, `--json-schema` prints its schema.\n"
+    )
+    for name in COMMANDS:
+        command = main_command.get_command(click.Context(main_command), name)
+        assert command is not None
+        text += "".join(_command(name, command))
+    return text
+
+
+def _command(name: str, command: click.Command) -> Iterator[str]:
+    with click.Context(command, info_name=f"cronpoll {name}") as context:
+        usage = " ".join(command.collect_usage_pieces(context))
+        yield f"\n## {name}\n\n`cronpoll {name} {usage}`\n"
+        yield f"\n{_flowing(command.help or '')}\n"
+        shown = [
+            record
+            for parameter in command.get_params(context)
+            if isinstance(parameter, click.Option)
+            and (record := parameter.get_help_record(context)) is not None
+            and not {"--help", "--json", "--json-schema", "--state-dir", "--config"}
+            & set(parameter.opts)
+        ]
+        if shown:
+            yield "\n"
+        for option, meaning in shown:
+            yield f"- `{option}`: {meaning}\n"
+        if isinstance(command, click.Group):
+            for inner in command.list_commands(context):
+                found = command.get_command(context, inner)
+                assert found is not None
+                yield from _command(f"{name} {inner}", found)
+        elif command.epilog:
+            yield f"\n```sh\n{command.epilog.removeprefix('Example: ')}\n```\n"
+
+
+def _flowing(text: str) -> str:
+    """A docstring without its indentation; click's marks for lists are not for people."""
+    return inspect.cleandoc(text).replace("\b\n", "")
+
+
+def _events() -> str:
+    text = (
+        "# Events\n\nEverything that happens is one of these, in the journal and in the log. Names "
+        "and required\nfields never change. Instants are RFC 3339 in UTC, durations are "
+        "milliseconds. Fields in\nitalics are left out where they have nothing to say.\n"
+    )
+    levels = {10: "debug", 20: "info", 30: "warning", 40: "error"}
+    for kind in sorted(e.CATALOGUE.values(), key=lambda kind: kind.__name__):
+        kept = "journal and log" if kind.journaled else "log"
+        fields = ", ".join(
+            f"`{field.encode_name}`" if field.required else f"*`{field.encode_name}`*"
+            for field in msgspec.structs.fields(kind)
+        )
+        text += f"\n## {kind.__name__}\n\n{_flowing(kind.__doc__ or '')}\n\n"
+        text += f"Level {levels[kind.level]}; {kept}. Fields: {fields}.\n"
+    return text
+
+
+def _metrics() -> str:
+    text = (
+        "# Metrics\n\n`cronpoll metrics` prints them, and `--output FILE` writes them for the textfile "
+        "collector of the\nnode exporter; `cronpoll serve` has them under `/metrics`. They are made "
+        "anew from the record, so\na restart resets nothing. All are gauges, in seconds and counts.\n"
+        "\n| metric | labels | meaning |\n|---|---|---|\n"
+    )
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        text += f"| `{metric.name}` | {labels} | {metric.help} |\n"
+    return text
+
+
+def main() -> None:
+    for path, text in manifests.files().items():
+        (MANIFESTS / path).parent.mkdir(parents=True, exist_ok=True)
+        (MANIFESTS / path).write_text(text)
+    for place, text in pages().items():
+        if not (ROOT / place).exists() or (ROOT / place).read_text() != text:
+            (ROOT / place).write_text(text)
+            print(place)
+    for part in parts():
+        file = ROOT / part.page
+        before = file.read_text()
+        after = with_part(before, part)
+        if after != before:
+            file.write_text(after)
+            print(f"{part.page}: {part.after.strip() or part.first}")
+
+
+if __name__ == "__main__":
+    main()
