@@ -115,8 +115,10 @@ class Recording:
                 self._feed(stream, grown[stream])
                 marks.append(self._advance(stream, grown[stream], ms))
         for stream in grown:
-            begin = max(self._size[stream] - _SEEN_BYTES, 0)
-            self._seen[stream] = os.pread(self._handle(stream), _SEEN_BYTES, begin)
+            # Not what has come since: `_rewritten` compares with what ends here.
+            count = min(self._size[stream], _SEEN_BYTES)
+            begin = self._size[stream] - count
+            self._seen[stream] = os.pread(self._handle(stream), count, begin)
         self._append(*marks)
         if self._index is not None:
             self.trim()

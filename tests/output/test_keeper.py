@@ -15,7 +15,13 @@ import pytest
 
 from cronpoll.core import events as e
 from cronpoll.output import disk
+from cronpoll.output.capturing import create
+from cronpoll.output.feeding import Feed
+from cronpoll.output.limits import Limits
+from cronpoll.output.names import Place
 from cronpoll.output.reading import OutputReader, Position
+from cronpoll.output.recording import Recording
+from cronpoll.output.records import Header
 from cronpoll.runtime.clock import SystemClock
 from tests.output.keeping import Room, gaps, lines
 from tests.tools.living import PATIENCE_SECONDS
@@ -79,6 +85,28 @@ def test_files_are_for_their_owner_alone(room: Room) -> None:
     room.settle()
     (path,) = (room.directory / "output").glob("*.failed")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_is_written_during_a_look_is_taken_by_the_next(tmp_path: Path) -> None:
+    place, now, taken = Place(str(tmp_path)), SystemClock().wall(), []
+    os.makedirs(place.live)
+    out, err = (create(place.raw("stem", stream)) for stream in ("stdout", "stderr"))
+
+    def take(_: str, data: bytes) -> None:
+        taken.append(data)
+        if len(taken) == 1:
+            os.write(out, b"two\nthree\n")
+
+    feed = Feed("job", "ab12-1", lambda _: None, SystemClock())
+    feed.take = take  # type: ignore[method-assign, assignment]
+    recording = Recording(place, "stem", Header("job", "ab12-1", now), feed, Limits())
+    os.write(out, b"one\n")
+    while recording.look([], now):
+        pass
+    assert b"".join(taken) == b"one\ntwo\nthree\n"
+    recording.close()
+    os.close(out)
+    os.close(err)
 
 
 def test_a_run_in_progress_is_followed(room: Room) -> None:
