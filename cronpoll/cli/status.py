@@ -357,10 +357,11 @@ def _notices(daemon: Scheduler, now: datetime) -> list[str]:
             f"before is in force: {reason}"
         )
     for down in daemon.targets_down:
-        since = ShortTimes(now, HostZone()().tzinfo)(down.since)
+        short = ShortTimes(now, HostZone()().tzinfo)
+        again = "" if down.again_at is None else f", the next {short(down.again_at)}"
         lines.append(
-            f"notify.{visible(down.target)} TAKES NOTHING since {since}: {visible(down.error)}; "
-            f"{down.waiting} waiting for it"
+            f"notify.{visible(down.target)} TAKES NOTHING since {short(down.since)}: "
+            f"{visible(down.error)}; tries: {down.tries}{again}; notices waiting: {down.waiting}"
         )
     return lines
 

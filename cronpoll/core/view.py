@@ -192,12 +192,14 @@ class SlowWrite(View, frozen=True):
 
 class TargetDown(View, frozen=True):
     """A [notify] table whose target does not take what it is told. `waiting`: how many notices are
-    for it."""
+    for it. `tries`: how often it was tried in vain. `again_at`: when it is tried next."""
 
     target: str
     since: Instant
     error: str
     waiting: Count
+    tries: Count = 1
+    again_at: Instant | None = None
 
 
 class Tried(View, frozen=True):

@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
@@ -64,12 +64,14 @@ _HEARD_OF_DAEMON: Final = (e.StoreDegraded, e.StoreRecovered, e.ClockNotBelieved
 
 
 class Pause(NamedTuple):
-    """A target does not answer: since when, why, how often it was tried, when it is tried again."""
+    """A target does not answer: since when, why, how often it was tried, when it is tried again, on
+    the clock of elapsed time and on the wall."""
 
     since: datetime
     error: str
     tries: int
     until: float
+    again_at: datetime
 
 
 class Line:
@@ -308,7 +310,8 @@ class Telling:
         tries = 1 if before is None else before.tries + 1
         wait = min(FIRST_PAUSE_SECONDS * 2 ** min(tries - 1, 20), LONGEST_PAUSE_SECONDS)
         since = now if before is None else before.since
-        line.pause = Pause(since, error, tries, self._clock.monotonic() + wait)
+        until = self._clock.monotonic() + wait
+        line.pause = Pause(since, error, tries, until, now + timedelta(seconds=wait))
         if before is None:
             waiting = sum(map(len, line.pending.values()))
             self(e.NoticeDelayed(now, line.name, error, waiting))
@@ -323,7 +326,12 @@ class Telling:
         """The targets that do not take what they are told."""
         return tuple(
             TargetDown(
-                name, line.pause.since, line.pause.error, sum(map(len, line.pending.values()))
+                name,
+                line.pause.since,
+                line.pause.error,
+                sum(map(len, line.pending.values())),
+                line.pause.tries,
+                line.pause.again_at,
             )
             for name, line in self._lines.items()
             if line.pause is not None

@@ -25,6 +25,7 @@ import msgspec
 from cronpoll.config.kinds import Limits
 from cronpoll.config.variables import MissingValueError, Variables, values_of
 from cronpoll.core.model import ChildProcess
+from cronpoll.core.tracing import TRACEPARENT, traceparent
 from cronpoll.output.keeper import Handed, Keeper
 from cronpoll.output.recording import Recording
 from cronpoll.runtime.accounts import AT_START, account_of, environment
@@ -141,8 +142,9 @@ def _start(
         account = account_of(around.user)
         marks = {RUN_ID: run.run_id, TASK_NAME: run.task_name}
         marks[PLACE] = place_of(around.state_directory)
+        trace = {TRACEPARENT: traceparent(run.run_id, AT_START.get(TRACEPARENT, ""))}
         given = values_of(around.variables, AT_START)
-        env = environment(account, {**given, **marks}, named=around.user is not None)
+        env = environment(account, {**trace, **given, **marks}, named=around.user is not None)
         switch = account.switch()
         _reach(around.cwd, words[0], env)
         if given_up.is_set():

@@ -127,6 +127,8 @@ def test_a_failure_and_its_end_are_told_by_program_and_webhook(
     as_json = CliRunner().invoke(main, ["status", "--json", "--state-dir", str(daemon.state)])
     (down,) = json.loads(as_json.output)["daemon"]["targetsDown"]
     assert (down["target"], down["waiting"]) == ("web", 1)
+    assert down["tries"] >= 1
+    assert down["againAt"] > down["since"]
     daemon.stop()
 
     kept = [file.read_bytes() for file in daemon.state.rglob("*") if file.is_file()]

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from cronpoll.core.tracing import traceparent
 from tests.tools.living import Living
 from tests.tools.running import (
     AS_NOBODY,
@@ -66,6 +67,7 @@ OUTPUT = {
 
 LOCAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 SHELL_TEXT = "$HOME; touch /tmp/never && echo `id` | cat > /dev/full * ~ \"'"
+OUTER_TRACE = f"00-{'a' * 32}-{'b' * 16}-00"
 POLLUTION = {
     "NOTIFY_SOCKET": "@nobody-listens",
     "WATCHDOG_USEC": "60000000",
@@ -74,6 +76,7 @@ POLLUTION = {
     "LISTEN_PID": "1",
     "LISTEN_FDNAMES": "x",
     "SECRET": "of the daemon",
+    "TRACEPARENT": OUTER_TRACE,
     "LC_ALL": "C.UTF-8",
     "LC_TIME": "de_DE.UTF-8",
     "LANG": "C",
@@ -301,6 +304,7 @@ def test_the_environment_of_a_child_is_made_for_it(daemon: Daemon) -> None:
         "OWN": "value",
         "CRONPOLL_RUN_ID": run_id,
         "CRONPOLL_TASK": "probe",
+        "TRACEPARENT": traceparent(run_id, OUTER_TRACE),
         "CRONPOLL_PLACE": f"{place.st_dev:x}:{place.st_ino:x}",
     } | {name: os.environ[name] for name in ("LANGUAGE",) if name in os.environ}
 
