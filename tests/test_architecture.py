@@ -30,7 +30,15 @@ ALLOWED = {
     "convert": {"core", "config"},
     "runtime": {"core", "files", "store", "output", "config"},
     "daemon": {"core", "files", "store", "output", "config", "runtime", "__version__"},
-    "operator": {"core", "config.spreads", "runtime.clock", "__version__"},
+    # Its audit asks the judge what was due: a calendar that the decisions do not share.
+    "operator": {
+        "core",
+        "audit.facts",
+        "audit.ticks",
+        "config.spreads",
+        "runtime.clock",
+        "__version__",
+    },
     "web": {
         "core",
         "files",

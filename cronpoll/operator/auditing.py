@@ -1,7 +1,8 @@
 """The judge of status ledgers: every period has one outcome, and no Job is without a period.
 
-It reads what an API server has, decides nothing and changes nothing. What is due it asks the
-calendar; what became of it, the ledger; what was done, the Jobs that are still there.
+It reads what an API server has, decides nothing and changes nothing. What was due it asks the
+judge's own calendar (`audit.ticks`), which shares no code with the one that the operator decides
+by; what became of it, the ledger; what was done, the Jobs that are still there.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cronpoll.core.calendar import DueTimes
-from cronpoll.core.machine import opening
+from cronpoll.audit.facts import opening
+from cronpoll.audit.ticks import AnyTicks, NotCronError, ticks_of
 from cronpoll.core.text import utc_text
 from cronpoll.operator.api import JOBS, KRONJOBS, OF_KRONJOB, OF_PERIOD, Api, Object, listed
-from cronpoll.operator.decision import calendar, job_name
+from cronpoll.operator.decision import job_name, zones
 from cronpoll.operator.jobs import job_of
 from cronpoll.operator.kronjob import read
 from cronpoll.operator.ledger import OUTCOMES_KEPT, Entry, Ledger, UnreadableLedgerError, decoded
@@ -51,41 +52,69 @@ def judged(kronjob: Object, jobs: Sequence[Object], now: datetime) -> tuple[int,
         ledger = decoded(status["ledger"])
     except UnreadableLedgerError as error:
         return 0, [str(error)]
-    due = calendar().due_times(found.identity, ledger.task.config)
-    counted, wrong = _accounted(ledger, due)
+    try:
+        ticks = ticks_of(found.identity, ledger.task.config, zones().named)
+    except NotCronError as error:
+        return 0, [f"the ledger has a schedule that is none: {error}"]
+    since = _since(ledger)
+    counted, wrong = _accounted(ledger, ticks, since)
+    if since is not None:
+        wrong += _as_chosen(ledger.entries, ticks, since)
     wrong += _twice(ledger.entries)
     wrong += _wanted(ledger, now)
     wrong += _jobs(found.name, found.uid, ledger, jobs)
     return counted, wrong
 
 
-def _accounted(ledger: Ledger, due: DueTimes) -> tuple[int, list[str]]:
-    """Everything due since the ledger can tell, against what has an outcome."""
+def _due(entry: Entry) -> datetime:
+    return entry.chosen_time or entry.period
+
+
+def _since(ledger: Ledger) -> datetime | None:
+    """From when on the ledger can tell what became of a period; None: a clock was wrong."""
     task = ledger.task
+    if task.served:
+        return None
     since = opening(task.config, task.registered_at)
     if len(ledger.entries) == OUTCOMES_KEPT:
-        oldest = ledger.entries[-1]
-        since = max(since, oldest.chosen_time or oldest.period)
+        return max(since, _due(ledger.entries[-1]))
+    return since
+
+
+def _accounted(ledger: Ledger, ticks: AnyTicks, since: datetime | None) -> tuple[int, list[str]]:
+    """Everything due since the ledger can tell, against what has an outcome."""
+    if since is None:
+        return 0, []
+    task, number = ledger.task, 0
+    for due, period in ticks.forwards(since):
+        if due > task.settled_until or number > _LOOKED_AT:
+            break
+        number += period not in task.handled
     outcomes = sum(
         entry.count
         for entry in ledger.entries
-        if entry.outcome != "unschedulable" and (entry.chosen_time or entry.period) > since
+        if entry.outcome != "unschedulable" and _due(entry) > since
     )
-    number, moment = 0, since
-    while number <= _LOOKED_AT:
-        coming = due.next_after(moment)
-        if coming is None or coming > task.settled_until:
-            break
-        number += sum(period not in task.handled for period in due.periods_at(coming))
-        moment = coming
-    if task.served or number > _LOOKED_AT:  # a clock was wrong, or there are too many
-        return number, []
-    if number == outcomes:
+    if number > _LOOKED_AT or number == outcomes:
         return number, []
     return number, [
         f"{number} periods were due from {utc_text(since)} to {utc_text(task.settled_until)}, "
         f"and {outcomes} have an outcome"
     ]
+
+
+def _as_chosen(entries: Sequence[Entry], ticks: AnyTicks, since: datetime) -> Iterator[str]:
+    """Every Job was for a period of the schedule, and due at its chosen time."""
+    for entry in entries:
+        if entry.outcome != "executed" or _due(entry) <= since:
+            continue
+        due = ticks.due_at(entry.period)
+        if due != _due(entry):
+            then = "it is none" if due is None else f"its chosen time is {utc_text(due)}"
+            yield (
+                f"the period {utc_text(entry.period)} was executed as due at "
+                f"{utc_text(_due(entry))}, and by its schedule {then}"
+            )
 
 
 def _twice(entries: Sequence[Entry]) -> Iterator[str]:

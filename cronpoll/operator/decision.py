@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -98,11 +98,14 @@ class Decision(NamedTuple):
     need_live: bool = False
 
 
-def calendar() -> Calendar:
-    """Schedules of KronJobs: one without a zone is read in UTC, wherever the operator runs."""
-    from datetime import UTC
+def zones() -> ZoneNames:
+    """A KronJob without a zone is read in UTC, wherever the operator runs."""
+    return ZoneNames(NamedZone("UTC", UTC))
 
-    return Calendar(ZoneNames(NamedZone("UTC", UTC)))
+
+def calendar() -> Calendar:
+    """Schedules of KronJobs."""
+    return Calendar(zones())
 
 
 def job_name(name: str, period: datetime) -> str:
