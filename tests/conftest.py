@@ -9,16 +9,25 @@ that a failure is one of the change; with CRONPOLL_LONG=1 they are others each t
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.tools.transitions import watched
 
-settings.register_profile("same-every-time", derandomize=True, database=None)
-if not os.environ.get("CRONPOLL_LONG"):  # a night's search looks elsewhere each time
-    settings.load_profile("same-every-time")
+# How long an example takes is the machine's affair: no deadline, no complaint about slow ones.
+PATIENT: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
+settings.register_profile("another-each-time", **PATIENT)
+settings.register_profile("same-every-time", derandomize=True, database=None, **PATIENT)
+settings.load_profile("another-each-time" if os.environ.get("CRONPOLL_LONG") else "same-every-time")
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, for us and all our children
 
 BOOTED = {"machine", "wheels"}
 """Fixtures that take a machine, or a package, to make."""
