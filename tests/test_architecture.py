@@ -82,7 +82,7 @@ OUTSIDE = {
     "output": {"msgspec"},
     "config": {"msgspec"},
     "runtime": {"msgspec", "psutil", "structlog"},
-    "daemon": {"click", "daemon", "msgspec", "psutil", "watchfiles"},
+    "daemon": {"apprise", "click", "daemon", "msgspec", "psutil", "watchfiles"},
     "operator": {"aiohttp", "click", "kubernetes_asyncio", "msgspec", "structlog", "yaml"},
     "web": {"h11", "msgspec", "starlette", "uvicorn"},
     "cli": {"click", "msgspec", "psutil", "rich", "tomli_w"},

@@ -38,7 +38,8 @@ def test(name: str, config: str, as_json: bool) -> None:
         fail(f"{config}: there is no table [notify.{name}]; there are: {known}", NO)
     title, text = "A test of cronpoll", "If you read this, notices arrive here."
     stamp = f"test-{now:%Y%m%dT%H%M%S%f}"
-    notice = Notice(stamp, "daemon", None, name, "test", now, title, text)
+    whose = (each.name for each in registry.tasks if each.notify and name in (each.notify.to or ()))
+    notice = Notice(stamp, "daemon", next(whose, None), name, "test", now, title, text)
     error = deliver(registry.target(name), Message(stamp, title, text, (notice,)))
     if as_json:
         print_json(Tried(name, stamp, error is None, error))

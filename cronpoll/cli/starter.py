@@ -42,6 +42,7 @@ STARTER: Final = (
 [notify.ops]                        # whom to tell: `notify` of a task, or of [defaults], names it
 command = ["logger", "-t", "cronpoll", "-f", "/dev/stdin"]
 #   instead of command:  mail = "root"  or  webhook = "https://example.org/hook"
+#   or  ping = "https://hc-ping.com/KEY/{task}"  or  apprise = "ntfys://ntfy.example.org/ops"
 
 [defaults]                          # any option of a task; the task's own comes first
 retry_delay = "5m"                  # after a failed run; "90s", "1h30m", or a number of seconds

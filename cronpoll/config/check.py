@@ -12,6 +12,7 @@ import pwd
 import stat
 from datetime import datetime, tzinfo
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import msgspec
@@ -114,10 +115,19 @@ def checked(registry: Registry, now: datetime, host: tzinfo, rules: Rules) -> Re
     if rules.programs:
         for task, key, text in missing_parts(registry):
             problems.warn(task, text, key)
+        _check_targets(registry, problems)
     if rules.imports:
         registry = _with_callbacks(registry, problems, rules)
     advice.advise(registry, problems, now, host)
     return msgspec.structs.replace(registry.with_problems(problems), places={})
+
+
+def _check_targets(registry: Registry, problems: Problems) -> None:
+    problems.file = registry.file
+    for name, target in registry.targets.items():
+        if target.apprise is not None and find_spec("apprise") is None:
+            text = "apprise is not installed here; it comes with the extra cronpoll[apprise]"
+            problems.add(("notify", name, "apprise"), text, None, "warning", at_key=True)
 
 
 def _with_callbacks(registry: Registry, problems: Problems, rules: Rules) -> Registry:

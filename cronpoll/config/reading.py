@@ -268,6 +268,10 @@ class _Reader:
         self._unknown(table, ("daemon",), tuple(_DAEMON), None)
         daemon = Daemon(**self._checked(table, _DAEMON, ("daemon",), None))
         self._known_targets(daemon.notify, ("daemon", "notify"), "notify", None)
+        for name in daemon.notify:
+            if name in self._targets and self._targets[name].ping is not None:
+                text = f"notify: {name} is pinged; a check hears of runs, not of the daemon"
+                self.problems.add(("daemon", "notify"), text)
         return daemon
 
     # -- targets -----------------------------------------------------------------------------------

@@ -41,6 +41,18 @@ def _address(value: Any) -> Value:
     return found
 
 
+def _apprise_address(value: Any) -> Value:
+    found = variables.value_or_place(value)
+    if isinstance(found, str) and not re.fullmatch(r"[a-z][a-z0-9+.-]*://\S+", found):
+        raise WrongError('expected an address of apprise, such as "ntfys://ntfy.example.org/ops"')
+    return found
+
+
+def _apprise(value: Any) -> tuple[Value, ...]:
+    listed = value if isinstance(value, list) and value else [value]
+    return tuple(_apprise_address(each) for each in listed)
+
+
 def _body(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not value:
         raise WrongError('expected a table, such as { text = "{title}: {text}" }')
@@ -83,6 +95,13 @@ MAIL: Final = Kind(
 )
 SERVER: Final = Kind("text", _server, _server, {"type": "string", "pattern": r"^\S+:[0-9]{1,5}$"})
 ADDRESS: Final = Kind("text | table", _address, _address, variables.VARIABLE_SCHEMA)
+_ADDRESSES: Final = {"type": "array", "items": variables.VARIABLE_SCHEMA, "minItems": 1}
+APPRISE: Final = Kind(
+    "text | table | list",
+    _apprise,
+    _apprise,
+    {"anyOf": [variables.VARIABLE_SCHEMA, _ADDRESSES]},
+)
 PLACE: Final = Kind("table", variables.place, variables.place, variables.PLACE_SCHEMA)
 BODY: Final = Kind("table", _body, _body, {"type": "object", "minProperties": 1})
 
@@ -198,13 +217,39 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Reference | None,
         Option(PLACE, "policy", "Where the password lies.", "none", needs="smtp_user", secret=True),
     ] = None
+    ping: Annotated[
+        Value | None,
+        Option(
+            ADDRESS,
+            "policy",
+            "The address of a check that expects a sign of every run, as healthchecks.io and its "
+            "like have: a POST request to it with `/start` behind it when a run begins, to it "
+            "when the run has succeeded, and with `/fail` if it failed, with the last lines that "
+            "the run printed. `{task}` in it is replaced by the name of the task. What else is "
+            "told (missed, reminders and so on) is the affair of the check. The address can be in "
+            "a file.",
+            "none",
+            secret=True,
+        ),
+    ] = None
+    apprise: Annotated[
+        tuple[Value, ...] | None,
+        Option(
+            APPRISE,
+            "policy",
+            "An address, or several, in the notation of apprise, which knows over a hundred "
+            "services. Each can be in a file. Needs the extra `cronpoll[apprise]`.",
+            "none",
+            secret=True,
+        ),
+    ] = None
     timeout: Annotated[
         timedelta,
         Option(lasting(zero=False), "policy", "How long one try may take."),
     ] = TIMEOUT
 
 
-WAYS: Final = ("command", "webhook", "mail")
+WAYS: Final = ("command", "webhook", "mail", "ping", "apprise")
 """How a target can be told: it has one of these keys."""
 
 
@@ -214,7 +259,7 @@ def resolved(target: Target, path_of: Any) -> Target:
     def absolute(value: Any) -> Any:
         if isinstance(value, Reference) and value.kind == "file":
             return Reference("file", path_of(value.name))
-        return value
+        return tuple(map(absolute, value)) if isinstance(value, tuple) else value
 
     changes: dict[str, Any] = {
         name: absolute(getattr(target, name)) for name in Target.__struct_fields__

@@ -48,6 +48,7 @@ MAYBE_ALIVE_LIMIT: Final = 100
 reason."""
 
 BOOK_TOLD_LIMIT: Final = 100
+PINGED_LIMIT: Final = 20
 """What is remembered of notices about the daemon: for each target and kind one."""
 
 SCHEDULER: Final[Table] = {
@@ -406,6 +407,11 @@ def _relieve(task: TaskState, at: datetime) -> None:
 
 
 def _told(task: TaskState, event: e.NoticeTold) -> None:
+    if event.kind in ("run-succeeded", "run-failed"):
+        others = tuple(told for told in task.pinged if told.target != event.target)
+        new = Told(event.target, event.kind, event.subject, event.at)
+        task.pinged = (*others, new)[-PINGED_LIMIT:]
+        return
     trouble = task.trouble or NO_TROUBLE
     trouble = replace(trouble, told=_with_told(trouble.told, event))
     if trouble.over_at is not None and all(told.kind == "missed" for told in trouble.told):

@@ -210,8 +210,18 @@ class Suspended(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
 NOTHING_SAID: Final = Suspended()
 
 
-NoticeKind = Literal["failed", "recovered", "missed", "overdue", "quarantined", "daemon"]
-"""What people are told of."""
+NoticeKind = Literal[
+    "failed",
+    "recovered",
+    "missed",
+    "overdue",
+    "quarantined",
+    "daemon",
+    "run-started",
+    "run-succeeded",
+    "run-failed",
+]
+"""What people are told of; the last three are for checks that expect a sign of every run."""
 
 
 class Told(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -280,6 +290,7 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     `handled` are periods that an earlier schedule has settled and the present one could choose
     again; `unschedulable_until` says how far periods without a chosen time have been recorded.
     `trouble` is what there is to tell people, and what they were told: apart, because few have any.
+    `pinged`: the last end of a run that each check was told of.
     """
 
     task_name: str
@@ -317,6 +328,7 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     suspension: Suspended | None = None
     ordered: tuple[OrderedStart, ...] = ()
     trouble: Trouble | None = None
+    pinged: tuple[Told, ...] = ()
 
     @property
     def suspended_until(self) -> datetime | None:

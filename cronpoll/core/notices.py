@@ -116,6 +116,29 @@ def of_task(
     return found
 
 
+def of_runs(book: Book, task: TaskState, targets: Iterable[str], now: datetime) -> list[Notice]:
+    """What checks, which expect a sign of every run, are to be told of a task now, in this order:
+    how its last run ended, and that one has begun. `since` is when the run began. A run that was
+    cut off has neither succeeded nor failed: of that, they are told nothing."""
+    found: list[Notice] = []
+    ended, begun = task.ended_at, task.runs[-1] if task.runs else None
+    ends: dict[datetime | None, tuple[NoticeKind, str]] = {
+        task.last_failure_at: ("run-failed", task.last_error or "no reason is known"),
+        task.last_success_at: ("run-succeeded", "a run has succeeded"),
+    }
+    for target in targets if task.registered else ():
+        if ended is not None and ended in ends and now - ended < STALE:
+            (kind, text), subject = ends[ended], utc_text(ended)
+            if all((told.target, told.subject) != (target, subject) for told in task.pinged):
+                since = task.run_began or ended
+                found.append(_notice(book, kind, task, target, subject, since, text, 0))
+        if begun is not None and not begun.detached:
+            subject, since = begun.run_id, begun.started_at
+            text = f"a run has begun, at {utc_text(since)}"
+            found.append(_notice(book, "run-started", task, target, subject, since, text, 0))
+    return found
+
+
 def _troubles(
     task: TaskState, wish: Wish, now: datetime, late_since: datetime | None
 ) -> Iterator[tuple[NoticeKind, str, datetime, str]]:
@@ -218,6 +241,9 @@ _TITLES: Final[Mapping[NoticeKind, str]] = {
     "overdue": "{task} is overdue",
     "quarantined": "{task} is quarantined",
     "daemon": "{task} has trouble",
+    "run-started": "{task} has begun",
+    "run-succeeded": "{task} has succeeded",
+    "run-failed": "{task} failed",
 }
 
 
@@ -259,6 +285,13 @@ def messages(pending: Sequence[Notice], room: int) -> list[Sending]:
 def _alone(notice: Notice) -> Sending:
     lines = [notice.text, *(["", "It printed last:", *notice.output] if notice.output else [])]
     return Sending(Message(notice.id, notice.title, _bounded(lines), (notice,)), (notice,))
+
+
+def of_check(pending: Sequence[Notice]) -> Sending:
+    """What a check is told, in order: each of it is a request of its own."""
+    first = pending[0]
+    message = Message(_digest(each.id for each in pending), first.title, first.text, tuple(pending))
+    return Sending(message, tuple(pending))
 
 
 def _together(pending: Sequence[Notice]) -> Sending:

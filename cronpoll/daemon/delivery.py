@@ -1,8 +1,8 @@
-"""The child that tells one target one thing, and ends: `python -m cronpoll.daemon.delivery`.
+"""The child that tells a target something, and ends: `python -m cronpoll.daemon.delivery`.
 
-It reads a `Request` from its standard input and answers on its standard output: nothing if the
-target has taken the message, else why not, in a line. Secrets are read here, used and forgotten;
-the answer has none. What hangs is killed from outside (`deliver`).
+It reads a `Request` from its standard input and answers on its standard output: of each message
+null if the target has taken it, else why not. Secrets are read here, used and forgotten; the answer
+has none. What hangs is killed from outside (`deliver_all`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 
@@ -29,6 +31,8 @@ from cronpoll.runtime.clock import SystemClock
 
 _GRACE_SECONDS: Final = 5.0
 """For the child to begin and to end, beside the time that its target has."""
+_AT_ONCE: Final = 10
+"""Messages that are under way at the same time."""
 _ANSWER_BYTES: Final = 4_096
 _ERROR_CHARACTERS: Final = 300
 _INHERITED: Final = frozenset(
@@ -42,7 +46,7 @@ _INHERITED: Final = frozenset(
 
 class Request(msgspec.Struct, frozen=True):
     target: Target
-    message: Message
+    messages: tuple[Message, ...]
 
 
 class RefusedError(Exception):
@@ -55,7 +59,26 @@ class RefusedError(Exception):
 def deliver(target: Target, message: Message) -> str | None:
     """Tell a target in a child process; None if it has taken it, else why not. Blocks, but not for
     longer than the target may take and a little more."""
-    limit = target.timeout.total_seconds() + _GRACE_SECONDS
+    return deliver_all(target, (message,))[0]
+
+
+def deliver_all(target: Target, messages: Sequence[Message]) -> list[str | None]:
+    """The same with several messages, which have to wait for each other only if they are many."""
+    rounds = -(-len(messages) // _AT_ONCE)
+    if target.ping is not None:
+        rounds *= max(len(message.notices) for message in messages)
+    limit = target.timeout.total_seconds() * rounds + _GRACE_SECONDS
+    answer = _asked(msgspec.json.encode(Request(target, tuple(messages))), limit)
+    if answer is None:
+        answer = f"it took longer than {target.timeout.total_seconds():g} s"
+    if isinstance(answer, str):
+        return [answer] * len(messages)
+    return [None if error is None else visible(error[:_ERROR_CHARACTERS]) for error in answer]
+
+
+def _asked(request: bytes, limit: float) -> list[str | None] | str | None:
+    """What a child answers: of each message, why it was not taken. Or what is wrong with the child;
+    None if it took too long."""
     env = {
         name: value
         for name, value in os.environ.items()
@@ -73,9 +96,9 @@ def deliver(target: Target, message: Message) -> str | None:
     except OSError as error:
         return f"no process could be started for it: {error.strerror}"
     try:
-        said, _ = child.communicate(msgspec.json.encode(Request(target, message)), limit)
+        said, _ = child.communicate(request, limit)
     except subprocess.TimeoutExpired:
-        return f"it took longer than {target.timeout.total_seconds():g} s"
+        return None
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -84,23 +107,32 @@ def deliver(target: Target, message: Message) -> str | None:
             if end is not None:
                 with suppress(OSError):
                     end.close()
-    if child.returncode == 0 and not said:
-        return None
-    text = said.decode(errors="replace").strip() or f"its process ended with {child.returncode}"
-    return visible(text[:_ERROR_CHARACTERS])
+    try:
+        return msgspec.json.decode(said, type=list[str | None])
+    except msgspec.DecodeError:
+        return f"its process ended with {child.returncode}"
 
 
 # -- in the child ----------------------------------------------------------------------------------
 
 
 def main() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answer = list(pool.map(partial(_answer, request.target), request.messages))
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+
+
+def _answer(target: Target, message: Message) -> str | None:
     try:
-        _tell(request.target, request.message)
+        _tell(target, message)
     except (RefusedError, MissingValueError) as error:
-        sys.stdout.write(well_formed(str(error)))
+        return well_formed(str(error))
     except Exception as error:  # its text could hold an address, and with it a secret
-        sys.stdout.write(f"it failed with {type(error).__name__}")
+        return f"it failed with {type(error).__name__}"
+    return None
 
 
 def _tell(target: Target, message: Message) -> None:
@@ -108,6 +140,10 @@ def _tell(target: Target, message: Message) -> None:
         _run(target.command, message, target.timeout.total_seconds())
     elif target.webhook is not None:
         _post(target, message)
+    elif target.ping is not None:
+        _ping(target, target.ping, message)
+    elif target.apprise is not None:
+        _by_apprise(target.apprise, message)
     else:
         _mail(target, message)
 
@@ -232,6 +268,41 @@ def _send(address: str, content: bytes, headers: dict[str, str], seconds: float)
         raise RefusedError(f"it cannot be reached: {said or type(reason).__name__}") from None
     except TimeoutError:
         raise RefusedError(f"it took longer than {seconds:g} s") from None
+
+
+_PINGS: Final = {"run-started": "/start", "run-succeeded": "", "run-failed": "/fail"}
+
+
+def _ping(target: Target, address: Value, message: Message) -> None:
+    """A request for each notice, in order. What is not about a run changes nothing there."""
+    from urllib.parse import quote, urlsplit
+
+    for notice in message.notices:
+        task = quote(notice.task or "", safe="")
+        place = urlsplit(_value("ping", address).replace("{task}", task))
+        path = place.path.rstrip("/") + _PINGS.get(notice.kind, "/log")
+        content = "\n".join([notice.text, *(["", *notice.output] if notice.output else [])])
+        headers = {"Content-Type": "text/plain; charset=utf-8", "X-Cronpoll-Id": notice.id}
+        url = place._replace(path=path).geturl()
+        _send(url, content.encode(), headers, target.timeout.total_seconds())
+
+
+# -- apprise ---------------------------------------------------------------------------------------
+
+
+def _by_apprise(addresses: tuple[Value, ...], message: Message) -> None:
+    try:
+        import apprise
+    except ImportError:
+        raise RefusedError(
+            "apprise is not installed; it comes with the extra cronpoll[apprise]"
+        ) from None
+    sender = apprise.Apprise()
+    for number, address in enumerate(addresses, 1):
+        if not sender.add(_value("apprise", address)):
+            raise RefusedError(f"apprise does not know the service of address {number}")
+    if not sender.notify(body=message.text, title=message.title, body_format="text"):
+        raise RefusedError("apprise could not deliver it, or not to every address")
 
 
 # -- mail ------------------------------------------------------------------------------------------

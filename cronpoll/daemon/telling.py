@@ -4,6 +4,8 @@ Runs beside the scheduler and only listens to it: what it hears of makes it look
 what it looks at is the book. Nothing here can delay or fail a run. A delivery is a child process,
 waited for in a thread (`delivery`); each target has one at a time, so many in a minute, and is
 left alone for longer and longer while it does not answer. What waits meanwhile becomes one digest.
+A check, which is pinged, expects a sign of every run: many are told at a time, without a digest,
+and each task's is left alone for itself.
 
 The crash windows: before the delivery, it is told after the restart; after it, and before the
 record of it is durable, it is told twice, with the same id.
@@ -24,10 +26,11 @@ from cronpoll.config.registry import Registry
 from cronpoll.config.targets import Target
 from cronpoll.core import events as e
 from cronpoll.core import notices
-from cronpoll.core.notices import Notice, Sending, Standing, Wish
+from cronpoll.core.notices import Message, Notice, Sending, Standing, Wish
 from cronpoll.core.view import TargetDown
-from cronpoll.daemon.delivery import deliver
+from cronpoll.daemon.delivery import deliver_all
 from cronpoll.daemon.versions import Versions
+from cronpoll.output.reading import OutputReader
 from cronpoll.runtime.clock import Clock
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.lifecycle import Lifecycle
@@ -37,6 +40,8 @@ from cronpoll.runtime.runs import ThreadPerCall, describe
 GATHER_SECONDS: Final = 2.0
 """From the first thing to tell to the telling: what fails together is told together."""
 MINUTE_SECONDS: Final = 60.0
+PINGS_AT_ONCE: Final = 50
+"""Checks that one child tells."""
 ROOM: Final = 5
 """Messages to a target in a minute. Beyond, they wait, and become one."""
 LOOK_SECONDS: Final = 15.0
@@ -75,13 +80,14 @@ class Pause(NamedTuple):
 
 
 class Line:
-    """A target and what waits for it, by task; what is None is about the daemon."""
+    """A target and what waits for it, by task; what is None is about the daemon. `pauses`: of a
+    check by task, of any other target all of it."""
 
     def __init__(self, name: str, target: Target) -> None:
         self.name = name
         self.target = target
         self.pending: dict[str | None, list[Notice]] = {}
-        self.pause: Pause | None = None
+        self.pauses: dict[str | None, Pause] = {}
         self.busy: asyncio.Task[None] | None = None
         self._first_at: float | None = None
         self._sent: deque[float] = deque()
@@ -94,6 +100,8 @@ class Line:
                 self._first_at = elapsed
         else:
             self.pending.pop(about, None)
+            if self.pings:
+                self.pauses.pop(about, None)
             if not self.pending:
                 self._first_at = None
 
@@ -106,14 +114,46 @@ class Line:
         at = self._first_at + GATHER_SECONDS
         if len(self._sent) >= ROOM:
             at = max(at, self._sent[0] + MINUTE_SECONDS)
-        return at if self.pause is None else max(at, self.pause.until)
+        return max(at, min(map(self._paused_until, self.pending)))
 
-    def take(self, elapsed: float) -> Sending:
-        """The next message. One that is tried again counts as a message, too."""
+    def _paused_until(self, about: str | None) -> float:
+        pause = self.pauses.get(self.whose(about))
+        return 0.0 if pause is None else pause.until
+
+    def whose(self, about: str | None) -> str | None:
+        """The key of a pause."""
+        return about if self.pings else None
+
+    @property
+    def pings(self) -> bool:
+        return self.target.ping is not None
+
+    def take(self, elapsed: float) -> list[Sending]:
+        """What is to be sent now: the next message, or those to checks, which are not counted. One
+        that is tried again counts as a message, too."""
+        if self.pings:
+            free = [each for each in self.pending if self._paused_until(each) <= elapsed]
+            return [notices.of_check(self.pending[each]) for each in free[:PINGS_AT_ONCE]]
         waiting = [notice for each in self.pending.values() for notice in each]
         sending = notices.messages(waiting, ROOM - len(self._sent))[0]
         self._sent.append(elapsed)
-        return sending
+        return [sending]
+
+    def down(self) -> TargetDown | None:
+        """What there is to say of a target that does not take what it is told: of several checks
+        at once."""
+        if not self.pauses:
+            return None
+        pauses = self.pauses.values()
+        first = min(pauses, key=lambda pause: pause.since)
+        return TargetDown(
+            self.name,
+            first.since,
+            first.error,
+            sum(map(len, self.pending.values())),
+            max(pause.tries for pause in pauses),
+            min(pause.again_at for pause in pauses),
+        )
 
 
 class Telling:
@@ -124,6 +164,8 @@ class Telling:
         self._scheduler: Lifecycle | None = None
         self._registry: Registry | None = None
         self._wishes: dict[str, Wish] = {}
+        self._checks: dict[str, tuple[str, ...]] = {}
+        self._begun: dict[tuple[str, str], str] = {}  # of which run a check was told that it began
         self._lines: dict[str, Line] = {}
         self._news: dict[str, None] = {}
         self._watched: dict[str, None] = {}
@@ -146,6 +188,10 @@ class Telling:
             self._log(event, error)
         if isinstance(event, _HEARD_OF_DAEMON):
             self._wake.set()
+        elif isinstance(event, e.TaskRunStarted):
+            if event.task_name in self._checks:
+                self._news[event.task_name] = None
+                self._wake.set()
         elif isinstance(event, _HEARD):
             name = event.task_name
             if isinstance(event, e.NoticeTold):
@@ -194,10 +240,17 @@ class Telling:
         for name, line in self._lines.items():
             if name in before and before[name].target == line.target:
                 self._lines[name] = before[name]
-        self._wishes = {
-            task.name: task.notify for task in registry.tasks if task.notify is not None
-        }
+        self._wishes, self._checks = {}, {}
+        checks = {name for name, line in self._lines.items() if line.pings}
+        for task in registry.tasks:
+            if task.notify is not None:
+                to = task.notify.to or ()
+                people = tuple(name for name in to if name not in checks)
+                self._wishes[task.name] = msgspec.structs.replace(task.notify, to=people)
+                if len(people) < len(to):
+                    self._checks[task.name] = tuple(name for name in to if name in checks)
         self._watched.clear()
+        self._begun = {both: run for both, run in self._begun.items() if both[0] in self._checks}
         for line in self._lines.values():
             for name in [name for name in line.pending if name not in self._wishes and name]:
                 line.put(name, [], 0.0)
@@ -238,11 +291,19 @@ class Telling:
                 msgspec.structs.replace(each, output=output) if each.kind == "failed" else each
                 for each in found
             ]
+        checks = self._checks.get(name)
+        if checks is not None:
+            found += notices.of_runs(engine.book, task, checks, self._clock.wall())
         return found
 
     def _put(self, about: str | None, found: Iterable[Notice]) -> None:
         elapsed = self._clock.monotonic()
-        new = [each for each in found if (each.id, each.target) not in self._told]
+        new = [
+            each
+            for each in found
+            if (each.id, each.target) not in self._told
+            and (each.task is None or self._begun.get((each.task, each.target)) != each.subject)
+        ]
         for line in self._lines.values():
             line.put(about, [each for each in new if each.target == line.name], elapsed)
 
@@ -269,24 +330,59 @@ class Telling:
     # -- delivering --------------------------------------------------------------------------------
 
     def _send(self, line: Line, elapsed: float) -> None:
-        sending = line.take(elapsed)
-        line.busy = asyncio.get_running_loop().create_task(self._deliver(line, sending))
+        sendings = line.take(elapsed)
+        line.busy = asyncio.get_running_loop().create_task(self._deliver(line, sendings))
 
-    async def _deliver(self, line: Line, sending: Sending) -> None:
+    async def _deliver(self, line: Line, sendings: list[Sending]) -> None:
         loop = asyncio.get_running_loop()
         try:
-            error = await loop.run_in_executor(
-                ThreadPerCall(), deliver, line.target, sending.message
-            )
+            errors = await loop.run_in_executor(ThreadPerCall(), self._told_to, line, sendings)
         except Exception as failure:  # no thread to be had: as any other reason
-            error = describe(failure)
+            errors = [describe(failure)] * len(sendings)
         line.busy = None
-        if error is None:
-            line.pause = None
-            self._record(line, sending)
-        else:
-            self._failed(line, error)
+        for sending, error in zip(sendings, errors, strict=True):
+            about = line.whose(sending.notices[0].task)
+            if error is None:
+                line.pauses.pop(about, None)
+                self._record(line, sending)
+            else:
+                self._failed(line, about, error)
         self._wake.set()
+
+    def _told_to(self, line: Line, sendings: list[Sending]) -> list[str | None]:
+        """In a thread."""
+        messages = [sending.message for sending in sendings]
+        if line.pings:
+            messages = self._with_output(messages)
+        return deliver_all(line.target, messages)
+
+    def _with_output(self, messages: list[Message]) -> list[Message]:
+        """With what the runs printed that have ended."""
+        reader = OutputReader(self._versions.state_directory)
+        wanted = {
+            notice.task: notice.since
+            for message in messages
+            for notice in message.notices
+            if notice.kind != "run-started"
+            and notice.task is not None
+            and self._wishes.get(notice.task, Wish()).output is not False
+        }
+        printed = {
+            name: notices.tail([line.text for line in reader.last_lines(run, notices.OUTPUT_LINES)])
+            for name, run in reader.started(wanted).items()
+        }
+        return [
+            msgspec.structs.replace(
+                message,
+                notices=tuple(
+                    each
+                    if each.kind == "run-started"
+                    else msgspec.structs.replace(each, output=printed.get(each.task or "", ()))
+                    for each in message.notices
+                ),
+            )
+            for message in messages
+        ]
 
     def _record(self, line: Line, sending: Sending) -> None:
         engine = self._engine()
@@ -296,6 +392,9 @@ class Telling:
             left = [each for each in line.pending.get(about, ()) if each.id not in told]
             line.put(about, left, elapsed)
         for each in sending.notices:
+            if each.kind == "run-started":  # whoever is told twice is not misled
+                self._begun[each.task or "", line.name] = each.subject
+                continue
             self._told.add((each.id, line.name))
             if engine is not None:
                 engine.note(
@@ -304,15 +403,15 @@ class Telling:
                     )
                 )
 
-    def _failed(self, line: Line, error: str) -> None:
+    def _failed(self, line: Line, about: str | None, error: str) -> None:
         now = self._clock.wall()
-        before = line.pause
+        before, first = line.pauses.get(about), not line.pauses
         tries = 1 if before is None else before.tries + 1
         wait = min(FIRST_PAUSE_SECONDS * 2 ** min(tries - 1, 20), LONGEST_PAUSE_SECONDS)
         since = now if before is None else before.since
         until = self._clock.monotonic() + wait
-        line.pause = Pause(since, error, tries, until, now + timedelta(seconds=wait))
-        if before is None:
+        line.pauses[about] = Pause(since, error, tries, until, now + timedelta(seconds=wait))
+        if first:
             waiting = sum(map(len, line.pending.values()))
             self(e.NoticeDelayed(now, line.name, error, waiting))
 
@@ -324,15 +423,5 @@ class Telling:
 
     def down(self) -> tuple[TargetDown, ...]:
         """The targets that do not take what they are told."""
-        return tuple(
-            TargetDown(
-                name,
-                line.pause.since,
-                line.pause.error,
-                sum(map(len, line.pending.values())),
-                line.pause.tries,
-                line.pause.again_at,
-            )
-            for name, line in self._lines.items()
-            if line.pause is not None
-        )
+        found = (line.down() for line in self._lines.values())
+        return tuple(down for down in found if down is not None)

@@ -222,6 +222,10 @@ class OutputReader:
         lines = last_lines(_end_of(blocks), run.started_at, 100)
         return next((line.text for line in reversed(lines) if line.text.strip()), None)
 
+    def last_lines(self, run: KeptRun, number: int) -> list[Line]:
+        """The last lines of each stream, in the order in which they came."""
+        return last_lines(_end_of(self._blocks(run, ITS_END).blocks), run.started_at, number)
+
     def search(
         self, text: str, task: str | None = None, since: datetime | None = None
     ) -> Iterator[Found]:

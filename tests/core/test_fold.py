@@ -172,6 +172,8 @@ ROWS = [
     row("people were told that it is over", task(trouble=replace(TOLD, over_at=at("10:10"))), of(e.NoticeTold, "ops", "recovered", "r0", "i"), {"trouble": None}),
     row("one of two was told that it is over", task(trouble=replace(TOLD, over_at=at("10:10"), told=(*TOLD.told, Told("ann", "failed", "r0", T)))), of(e.NoticeTold, "ops", "recovered", "r0", "i"),
         {"trouble": replace(TOLD, over_at=at("10:10"), told=(Told("ann", "failed", "r0", T),))}),
+    row("a check was told of a run", task(trouble=TOLD, pinged=(Told("ops", "run-failed", "x", T), Told("b", "run-failed", "x", T))), of(e.NoticeTold, "ops", "run-succeeded", "y", "i"),
+        {"pinged": (Told("b", "run-failed", "x", T), Told("ops", "run-succeeded", "y", T))}),
     row("what is missed along with a start that was later", task(settled="10:20"), of(e.TaskMissed, at("09:30"), at("10:00"), 2, "", "r9"), {}),
     row("what is skipped is settled", task(**PENDING), of(e.TaskSkipped, "", at("10:00")), {"settled_until": at("10:00")}),
     row("what is skipped, and what stays owed behind it", task(), of(e.TaskSkipped, "", at("10:00"), owed_at=at("09:30"), owed_period=at("09:00")),

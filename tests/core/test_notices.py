@@ -20,6 +20,7 @@ from cronpoll.core.notices import (
     Wish,
     messages,
     of_daemon,
+    of_runs,
     of_task,
     tail,
 )
@@ -254,3 +255,30 @@ def test_of_what_a_run_printed_the_end_is_told() -> None:
     assert tail([f"{n}" for n in range(100)])[-2:] == ("98", "99")
     long = tail(["a" * OUTPUT_CHARACTERS, "b" * 10])
     assert long == ("b" * 10,)
+
+
+def signs(story: Story, when: str) -> list[str]:
+    """What the checks "hc" and "other" are to be told, and "hc" is told it."""
+    found = of_runs(story.book, story.task, ("hc", "other"), at(when))
+    for each in found:
+        if each.target == "hc" and each.kind != "run-started":
+            told = (each.task, each.target, each.kind, each.subject, each.id, each.number)
+            apply(story.book, e.NoticeTold(at(when), *told))
+    return [f"{each.target} {each.kind}" for each in found]
+
+
+def test_a_check_is_told_of_every_end_once() -> None:
+    story = Story(Wish())
+    assert signs(story, "09:00") == []
+    story.run("10:00", good=True)
+    assert signs(story, "10:01") == ["hc run-succeeded", "other run-succeeded"]
+    assert signs(story, "10:02") == ["other run-succeeded"]
+    story.run("10:10", good=False)
+    assert signs(story, "10:11") == ["hc run-failed", "other run-failed"]
+    apply(story.book, e.TaskRunStarted(at("10:15"), "t", at("10:15"), at("10:15"), "r9", "due"))
+    expected = ["hc run-started", "other run-failed", "other run-started"]
+    assert signs(story, "10:16") == expected
+    apply(story.book, e.TaskRunInterrupted(at("10:20"), "t", "r9", "stop", ended_at=at("10:20")))
+    assert signs(story, "10:21") == []  # neither success nor failure
+    story.run("10:30", good=True)
+    assert signs(story, "03 10:30") == []  # a day later nobody wants to know

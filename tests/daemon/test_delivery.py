@@ -4,6 +4,7 @@ there; templates; what a registry file may say; and `cronpoll notify test`."""
 from __future__ import annotations
 
 import email
+import json
 import shutil
 import socket
 import ssl
@@ -19,13 +20,15 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from cronpoll.cli.main import main
 from cronpoll.config.reading import read
 from cronpoll.config.targets import Target
 from cronpoll.config.variables import Reference
 from cronpoll.core.notices import Message, Notice
-from cronpoll.daemon.delivery import deliver, filled_in
+from cronpoll.daemon.delivery import deliver, deliver_all, filled_in
+from tests.tools.receiving import receiving
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
 TITLE = "naïve\nbackup failed"
@@ -143,6 +146,63 @@ def test_who_does_not_take_it(target: Target, error: str) -> None:
     assert deliver(target, MESSAGE) == error
 
 
+def sign(task: str, kind: Any, *output: str) -> Message:
+    notice = Notice(f"{task} {kind}", kind, task, "check", "r1", NOW, "title", kind, output=output)
+    return Message("m", "title", "text", (notice,))
+
+
+def test_a_check_is_pinged_by_the_protocol_of_healthchecks() -> None:
+    with receiving() as receiver:
+        target = Target(ping=f"{receiver.address}/key/{{task}}/")
+        messages = [
+            sign("a", "run-started"),
+            sign("b/?", "run-succeeded", "one", "two"),
+            sign("c", "run-failed", "last"),
+            sign("d", "daemon"),  # `cronpoll notify test`: changes nothing there
+        ]
+        assert deliver_all(target, messages) == [None] * 4
+        got = {
+            path: body.decode()
+            for path, (_, body) in zip(receiver.paths, receiver.got, strict=True)
+        }
+        assert got == {
+            "/key/a/start": "run-started",
+            "/key/b%2F%3F": "run-succeeded\n\none\ntwo",
+            "/key/c/fail": "run-failed\n\nlast",
+            "/key/d/log": "daemon",
+        }
+        receiver.mode = 404
+        assert deliver_all(target, messages[:2]) == ["it answered with status 404"] * 2
+        receiver.mode = "hang"
+        slow = replace(target, timeout=timedelta(seconds=0.2))
+        assert deliver_all(slow, messages) == ["it took longer than 0.2 s"] * 4
+
+
+def test_apprise_tells_by_the_services_that_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("apprise")
+    with receiving() as receiver:
+        (tmp_path / "address").write_text(receiver.address.replace("http", "json") + "/hook\n")
+        target = Target(apprise=(Reference("file", str(tmp_path / "address")),))
+        assert deliver(target, MESSAGE) is None
+        assert receiver.paths == ["/hook"]
+        said = json.loads(receiver.got[0][1])
+        assert (said["title"], said["message"].splitlines()[-1]) == (TITLE, "last line")
+        receiver.mode = 500
+        assert deliver(target, MESSAGE) == "apprise could not deliver it, or not to every address"
+    unknown = deliver(Target(apprise=("nosuch://hunter2",)), MESSAGE)
+    assert unknown == "apprise does not know the service of address 1"
+
+
+def test_without_apprise_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apprise.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    target = Target(apprise=("json://localhost",))
+    said = "apprise is not installed; it comes with the extra cronpoll[apprise]"
+    assert deliver(target, MESSAGE) == said
+
+
 def test_a_template_is_filled_in_once() -> None:
     words = {"title": "{text}", "text": "t", "id": "i", "task": "", "kind": "", "since": ""}
     template = {"a": ["{title}: {text} {no} {", 1], "b": {"c": "{id}}"}}
@@ -156,7 +216,19 @@ TASK = '\n[[task]]\nname = "t"\ncron = "* * * * *"\ncommand = ["true"]\n'
     ("text", "problem"),
     [
         ('[notify.a]\nwebhok = "http://x"', 'f:2:1: unknown key "webhok"; did you mean "webhook"?'),
-        ('[notify.a]\ntimeout = "1s"', "f:1:1: [notify.a]: expected one of command, webhook, mail"),
+        (
+            '[notify.a]\ntimeout = "1s"',
+            "f:1:1: [notify.a]: expected one of command, webhook, mail, ping, apprise",
+        ),
+        ('[notify.a]\nping = "x"', "f:2:8: ping: found a value of type str; expected an address"),
+        (
+            '[notify.a]\napprise = "x"',
+            "f:2:11: apprise: found a value of type str; expected an address of apprise",
+        ),
+        (
+            '[daemon]\nnotify = "a"\n[notify.a]\nping = "http://x"',
+            "f:2:10: notify: a is pinged; a check hears of runs",
+        ),
         ('[notify.a]\nmail = "x"\nsecret = { file = "x" }', "f:3:1: secret: needs a webhook"),
         ('[notify.a]\nmail = "a b"', "f:2:8: mail: found 'a b'; expected a mail address"),
         ("[notify]\na = 1", "f:2:5: notify: expected a table, [notify.a]"),

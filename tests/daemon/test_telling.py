@@ -6,11 +6,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,56 +16,19 @@ from cronpoll.cli.main import main
 from cronpoll.store.journal.reading import JournalReader
 from tests.tools.daemons import SELDOM, eventually
 from tests.tools.living import Living
+from tests.tools.receiving import Receiver, receiving
 
 SECRET = "a-secret-that-nobody-else-sees"
 
 
-class Receiver:
-    """A web server. `mode`: 200, another status, or "hang"."""
-
-    def __init__(self) -> None:
-        self.mode: int | str = 200
-        self.got: list[tuple[dict[str, str], bytes]] = []
-        self.let_go = threading.Event()
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
-                mode = receiver.mode
-                receiver.got.append((dict(self.headers), content))
-                if mode == "hang":
-                    receiver.let_go.wait(120)
-                    return
-                self.send_response(int(mode))
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self.server.server_port}/hook/{SECRET}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def kinds(self) -> list[str]:
-        return [json.loads(body)["notices"][0]["kind"] for _, body in self.got]
-
-    def ids(self) -> list[str]:
-        return [headers["X-Cronpoll-Id"] for headers, _ in self.got]
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    found = Receiver()
-    yield found
-    found.let_go.set()
-    found.server.shutdown()
-    found.server.server_close()
+    with receiving() as found:
+        yield found
 
 
 def tasks(directory: Path, receiver: Receiver, **more: str) -> str:
-    (directory / "address").write_text(receiver.address + "\n")
+    (directory / "address").write_text(f"{receiver.address}/hook/{SECRET}\n")
     (directory / "secret").write_text(SECRET)
     return f"""
 [notify.web]
@@ -188,3 +148,46 @@ def test_a_target_that_hangs_delays_no_run_and_is_tried_again(
     receiver.mode = 200
     receiver.let_go.set()
     daemon.wait_for("NoticeTold", kind="failed")
+
+
+def test_a_check_gets_a_sign_of_every_run_also_over_a_crash(
+    daemon: Living, receiver: Receiver, tmp_path: Path
+) -> None:
+    script = f'echo printed; while [ ! -e "{tmp_path}/go" ]; do sleep 0.05; done; test -e "{tmp_path}/good"'
+    daemon.write(
+        f"""
+[notify.check]
+ping = "{receiver.address}/{{task}}?create=1"
+[defaults]
+cron = "{SELDOM}"
+retry_delay = "1h"
+notify = {{ to = "check", output = true }}
+[[task]]
+name = "a b"
+command = ["sh", "-c", '{script}']
+"""
+    )
+    daemon.up()
+    run(daemon, "a b")
+    eventually(lambda: receiver.paths == ["/a%20b/start?create=1"])
+    receiver.mode = 500
+    (tmp_path / "go").touch()
+    eventually(lambda: receiver.paths[1:2] == ["/a%20b/fail?create=1"])
+    daemon.wait_for("NoticeDelayed", target="check")
+    daemon.kill()  # it has failed, and the check has not taken it
+
+    receiver.mode = 200
+    daemon.up()
+    daemon.wait_for("NoticeTold", target="check", kind="run-failed")
+    assert set(receiver.paths[1:]) == {"/a%20b/fail?create=1"}
+    assert len({headers["X-Cronpoll-Id"] for headers, _ in receiver.got[1:]}) == 1
+    assert receiver.got[-1][1].decode().splitlines()[-1] == "printed"
+    told = len(receiver.paths)
+    daemon.kill()
+    (tmp_path / "good").touch()
+    daemon.up()
+    run(daemon, "a b")
+    daemon.wait_for("NoticeTold", target="check", kind="run-succeeded")
+    assert receiver.paths[told:][-1] == "/a%20b?create=1"
+    assert receiver.got[-1][1].decode().splitlines()[-1] == "printed"
+    assert "/a%20b/fail?create=1" not in receiver.paths[told:]
