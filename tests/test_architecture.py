@@ -81,9 +81,9 @@ OUTSIDE = {
     "store": {"msgspec"},
     "output": {"msgspec"},
     "config": {"msgspec"},
-    "runtime": {"msgspec", "psutil", "structlog"},
+    "runtime": {"msgspec", "psutil"},
     "daemon": {"apprise", "click", "daemon", "msgspec", "psutil", "watchfiles"},
-    "operator": {"aiohttp", "click", "kubernetes_asyncio", "msgspec", "structlog", "yaml"},
+    "operator": {"aiohttp", "click", "kubernetes_asyncio", "msgspec", "yaml"},
     "web": {"h11", "msgspec", "starlette", "uvicorn"},
     "cli": {"click", "msgspec", "psutil", "rich", "tomli_w"},
     "tasks": {"msgspec"},
@@ -293,13 +293,6 @@ def test_nothing_in_the_product_uses_the_testing_tools() -> None:
         PACKAGE / "testing.py",
         PACKAGE / "web" / "demo.py",
     ]  # `cronpoll simulate`
-
-
-def test_importing_the_package_does_not_import_the_log_renderer() -> None:
-    import subprocess
-
-    code = "import sys, cronpoll; sys.exit('structlog' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def _tasks(place: str) -> Tasks:
 
 
 async def _schedule(tasks: Tasks, state_dir: str | None, stand_by: bool) -> None:
-    log = StreamLog(sys.stderr, json=not sys.stderr.isatty())
+    log = StreamLog(sys.stderr, style="colour" if sys.stderr.isatty() else "json")
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

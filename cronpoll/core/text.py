@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import datetime, tzinfo
+from typing import Final
+
+_INSTANT: Final = r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z"
+"""As `utc_text` writes it. Compiled at its first use."""
 
 
 def utc_text(moment: datetime) -> str:
     """An instant in UTC as RFC 3339."""
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def with_times(text: str, when: Callable[[datetime], str]) -> str:
+    """A sentence with its instants written as whoever reads it has them."""
+    return re.sub(_INSTANT, lambda found: when(datetime.fromisoformat(found[0])), text)
 
 
 def visible(text: str) -> str:

@@ -69,6 +69,11 @@ class LogStream:
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
+    def is_journald(self) -> bool:
+        """Whether journald reads it: it tells its device and inode to whom it was given."""
+        status = os.fstat(self._descriptor)
+        return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
     def reopen(self) -> None:
         """Go on in a new file of the same name. If it cannot be opened, the old one is kept."""
         if self._path is None:

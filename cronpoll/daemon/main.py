@@ -10,12 +10,15 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cronpoll import __version__
 from cronpoll.daemon.logstream import LogStream, Prints, WithinBounds
+
+if TYPE_CHECKING:
+    from cronpoll.runtime.observe import Style
 
 FAILED = 1
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -46,14 +49,16 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
     type=click.Choice(list(_LEVELS)),
     default="info",
     show_default=True,
-    help="Least level.",
+    help="Minimum level to log.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
-    help="auto: text on a terminal, else JSON.",
+    envvar="CRONPOLL_LOG_FORMAT",
+    show_envvar=True,
+    help="auto: text on a terminal and for journald, otherwise JSON.",
 )
 @click.option(
     "--log-file", metavar="FILE", help="Log there and not to stderr; reopened on SIGUSR1."
@@ -123,11 +128,10 @@ def _lived(options: dict[str, Any], stream: LogStream, started: Callable[[], Non
     from cronpoll.runtime.observe import Guarded, StreamLog
     from cronpoll.runtime.output import Printing
 
-    style = options["log_format"]
-    as_json = style == "json" or (style == "auto" and not stream.isatty())
     clock = SystemClock()
     level = _LEVELS[options["log_level"]]
-    lines = StreamLog(stream, json=as_json, level=level)  # type: ignore[arg-type]
+    style = _style(options["log_format"], stream)
+    lines = StreamLog(stream, style=style, level=level)  # type: ignore[arg-type]
     handler = lines.handler(clock.wall)
     printing = Printing(clock)
     handler.addFilter(WithinBounds(printing))
@@ -151,6 +155,17 @@ def _lived(options: dict[str, Any], stream: LogStream, started: Callable[[], Non
     # they wait for.
     loop = asyncio.new_event_loop()
     return _to_its_end(loop, loop.create_task(life()))
+
+
+def _style(wanted: str, stream: LogStream) -> Style:
+    """How the lines of the log look: by default as suits whoever reads them."""
+    if wanted == "json":
+        return "json"
+    if stream.isatty():
+        return "text" if os.environ.get("NO_COLOR") else "colour"
+    if stream.is_journald():
+        return "journald"
+    return "text" if wanted == "text" else "json"
 
 
 def _to_its_end(loop: asyncio.AbstractEventLoop, whole: asyncio.Task[int]) -> int:

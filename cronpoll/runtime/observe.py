@@ -1,32 +1,34 @@
 """The log: events rendered for people or for machines.
 
 Values from outside (task names, exception texts, child output) cannot break a line: JSON escapes
-them, and the text form prints every value as a Python literal. An observer says which level it
-wants, so that events nobody reads are not built.
-
-The renderers are structlog's. It is imported when a log is opened, not before: commands that only
-read must not pay.
+them, and sentences show what does not print as escapes. An observer says which level it wants, so
+that events nobody reads are not built.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import traceback
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, Literal, Protocol, TextIO
 
 import msgspec
 
-from cronpoll.core.changes import changes_in_words
-from cronpoll.core.events import Event, TaskOverridden
-from cronpoll.core.text import utc_text, visible
+from cronpoll.core.events import WARNING, Event, TaskOutput, TaskRunStarted
+from cronpoll.core.sentences import below, sentence
+from cronpoll.core.text import utc_text, visible, with_times
 
 TRACEBACK_LIMIT: Final = 20_000
 """Characters. A traceback of a deep recursion is cut in the middle of nowhere rather than filling a
 disk."""
 
-_LEVELS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error"}
+_LEVELS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
+_PRIORITIES: Final = {10: 7, 20: 6, 30: 4, 40: 3, 50: 2}
+"""Of syslog, which journald reads between < and >."""
+_DIM, _RED, _YELLOW, _PLAIN = "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
+_INK: Final = {10: _DIM, 20: "", 30: _YELLOW, 40: _RED, 50: _RED}
 
 
 class Observer(Protocol):
@@ -81,78 +83,114 @@ class StandardLog:
     """The default of the library: the standard logger "cronpoll", which stays quiet below warning
     until configured.
 
-    The fields are in the message as key=value and, for handlers that want data, in the record's
-    `cronpoll` attribute.
+    The message is a sentence; the fields are in the record's `cronpoll` attribute, for handlers
+    that want data.
     """
 
     def __init__(self, name: str = "cronpoll") -> None:
         self._logger = logging.getLogger(name)
-        self._render: Any = None
 
     @property
     def level(self) -> int:
         return self._logger.getEffectiveLevel()
 
     def __call__(self, event: Event, error: BaseException | None = None) -> None:
-        if self._render is None:
-            self._render = _key_value_renderer()
-        fields = fields_of(event)
-        text = self._render(None, "", for_people(event))
+        fields, text = fields_of(event), visible(sentence(event))
         exc_info = None if error is None else (type(error), error, error.__traceback__)
         self._logger.log(event.level, "%s", text, exc_info=exc_info, extra={"cronpoll": fields})
 
 
+Style = Literal["json", "text", "colour", "journald"]
+"""Of the lines of a log: data for machines; sentences for people, plain, on a terminal, or for
+journald, which has the time already and takes the level from a number in front."""
+
+
 class StreamLog:
-    """Lines on a stream: JSON for machines, text for people, which leaves out what only machines
-    need."""
+    """Lines on a stream: JSON for machines, sentences for people."""
 
-    def __init__(self, stream: TextIO, *, json: bool, level: int = logging.INFO) -> None:
-        import structlog
-
-        processors: list[Any] = (
-            [_in_order, structlog.processors.JSONRenderer()] if json else [_for_people]
-        )
+    def __init__(self, stream: TextIO, *, style: Style, level: int = logging.INFO) -> None:
         self.level = level
-        self._json = json
-        self._logger = structlog.wrap_logger(
-            structlog.WriteLogger(stream),
-            processors=processors,
-            wrapper_class=structlog.BoundLogger,
-        )
+        self._write = stream.write
+        self._style: Style = style
 
     def handler(self, clock: Callable[[], datetime]) -> logging.Handler:
         """A handler for the standard library's logging: what callbacks and libraries log, on the
         same stream."""
-        return _ToStream(self._logger, clock)
+        return _ToStream(self._message, clock)
 
     def __call__(self, event: Event, error: BaseException | None = None) -> None:
-        fields = fields_of(event) if self._json else for_people(event)
-        if error is not None:
-            fields["exception"] = traceback_of(error)
-        # `msg` and not `info`: the level is a field of its own, and structlog adds nothing.
-        self._logger.msg(fields.pop("event"), **fields)
+        if self._style == "json":
+            fields = fields_of(event)
+            if error is not None:
+                fields["exception"] = traceback_of(error)
+            self._write(_as_json(fields))
+        elif not (isinstance(event, TaskRunStarted) and event.is_retry):  # `TaskRetryStarted` is it
+            said = sentence(event)
+            if not isinstance(event, TaskOutput):  # what others say is left as it is
+                said = with_times(said, _near(event.at))
+            trace = [] if error is None else traceback_of(error).splitlines()
+            stderr = isinstance(event, TaskOutput) and event.stream == "stderr"
+            self._say(event.at, event.level, said, [*below(event), *trace], stderr=stderr)
+
+    def _message(self, at: datetime, level: int, name: str, fields: dict[str, str]) -> None:
+        """What was logged by others."""
+        if self._style == "json":
+            first = {"event": "LogMessage", "level": name, "at": utc_text(at)}
+            self._write(_as_json({**first, **fields}))
+            return
+        whose = "" if fields["logger"] in ("cronpoll", "root") else f"{fields['logger']}: "
+        first_line, *more = fields["message"].splitlines() or [""]
+        trace = fields.get("exception", "").splitlines()
+        rung = min(max(level // 10 * 10, 10), 50)  # others have levels of their own in between
+        self._say(at, rung, f"{whose}{first_line}", [*more, *trace])
+
+    def _say(
+        self, at: datetime, level: int, said: str, more: list[str], *, stderr: bool = False
+    ) -> None:
+        lines = [visible(said), *(f"    | {visible(line)}" for line in more)]
+        if self._style == "journald":
+            number = f"<{_PRIORITIES[level]}>"
+            self._write("".join(f"{number}{line}\n" for line in lines))
+            return
+        head = f"{at.astimezone():%Y-%m-%d %H:%M:%S} {_LEVELS[level]:7} "
+        if self._style == "colour":
+            ink = _INK[level] or (_INK[WARNING] if stderr else "")
+            lines[0] = f"{_DIM}{head}{_PLAIN}{ink}{lines[0]}{_PLAIN if ink else ''}"
+        else:
+            lines[0] = head + lines[0]
+        self._write("\n".join(lines) + "\n")
+
+
+def _near(at: datetime) -> Callable[[datetime], str]:
+    """Times of day, with their date if it is another than that of the line."""
+    day = at.astimezone().date()
+
+    def when(moment: datetime) -> str:
+        local = moment.astimezone()
+        return f"{local:%H:%M:%S}" if local.date() == day else f"{local:%Y-%m-%d %H:%M:%S}"
+
+    return when
 
 
 class _ToStream(logging.Handler):
     """Records of the standard library's logging as lines of a `StreamLog`. `event` is always
     "LogMessage"."""
 
-    def __init__(self, logger: Any, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        say: Callable[[datetime, int, str, dict[str, str]], None],
+        clock: Callable[[], datetime],
+    ) -> None:
         super().__init__()
-        self._logger = logger
+        self._say = say
         self._clock = clock
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            fields: dict[str, Any] = {
-                "level": record.levelname.lower(),
-                "at": utc_text(self._clock()),
-                "logger": record.name,
-                "message": _bounded(record.getMessage()),
-            }
+            fields = {"logger": record.name, "message": _bounded(record.getMessage())}
             if record.exc_info and record.exc_info[1] is not None:
                 fields["exception"] = traceback_of(record.exc_info[1])
-            self._logger.msg("LogMessage", **fields)
+            self._say(self._clock(), record.levelno, record.levelname.lower(), fields)
         except BaseException:  # a line that cannot be written is no reason to stop
             self.handleError(record)
 
@@ -164,70 +202,10 @@ def fields_of(event: Event) -> dict[str, Any]:
     return {"event": fields.pop("event"), "level": _LEVELS[event.level], **fields}
 
 
-def for_people(event: Event) -> dict[str, Any]:
-    """The same, with an edit in words in place of the two versions of a task."""
-    fields = fields_of(event)
-    if isinstance(event, TaskOverridden):
-        for key in ("changeType", "oldState", "newState"):
-            del fields[key]
-        fields["changed"] = ", ".join(changes_in_words(event.old_state, event.new_state))
-    return fields
-
-
-def _in_order(_: Any, __: str, fields: Any) -> Any:
+def _as_json(fields: dict[str, Any]) -> str:
     """When, how bad, and what come first: people read JSON lines, too."""
-    first = {key: fields.pop(key) for key in ("at", "level", "event") if key in fields}
-    return {**first, **fields}
-
-
-_FOR_MACHINES: Final = frozenset(
-    {
-        "runId",
-        "success",
-        "errorType",
-        "actualTime",
-        "schedulerIdentifier",
-        "instanceId",
-        "digest",
-        "options",
-        "process",
-    }
-)
-_LISTS: Final = ("problems", "warnings", "changes", "exception")
-
-
-def _for_people(_: Any, __: str, fields: Any) -> str:
-    """Local time, level, event, task, and the rest as key=value. Every value is a literal: none can
-    break a line.
-
-    What is several lines by nature (problems, a traceback) follows on lines of its own, each
-    marked.
-    """
-    at = datetime.fromisoformat(fields.pop("at")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    head = [at, fields.pop("level").ljust(7), fields.pop("event")]
-    if fields.get("taskName") is not None:
-        head.append(repr(fields.pop("taskName")))
-    below: list[str] = []
-    for key in _LISTS:
-        more = fields.pop(key, ())
-        below += more.splitlines() if isinstance(more, str) else more
-    if fields.get("text") is not None and "stream" in fields:
-        del fields["stream"]  # a line that a task has printed: the line is what matters
-        head.append(repr(fields.pop("text")))
-    shown = [
-        f"{key}={value!r}"
-        for key, value in fields.items()
-        if key not in _FOR_MACHINES and key != "output"
-    ]
-    return "\n".join([" ".join([*head, *shown]), *(f"    | {visible(line)}" for line in below)])
-
-
-def _key_value_renderer() -> Any:
-    import structlog
-
-    return structlog.processors.KeyValueRenderer(
-        key_order=["at", "level", "event"], drop_missing=True, sort_keys=False
-    )
+    first = {key: fields.pop(key) for key in ("at", "level", "event")}
+    return json.dumps({**first, **fields}) + "\n"
 
 
 def traceback_of(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from cronpoll.core.changes import changes_in_words
 from cronpoll.core.chronicle import Past
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import TaskConfig
-from cronpoll.core.text import utc_text
+from cronpoll.core.text import utc_text, with_times
 from cronpoll.core.view import Attempt, Finding, Task
 from cronpoll.core.words import in_words
 from cronpoll.core.zones import floor_minute
@@ -41,7 +41,6 @@ from cronpoll.web.words import need_of, next_words, state_words
 _SHOWN: Final = 10
 _LATEST: Final = 6
 _SEARCHED: Final = 300
-_UTC: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _OUTCOME: Final[dict[Part, tuple[str, str, str]]] = {
     # what became of a period: glyph, word, class
     "in_time": ("ok", "ok", "q2"),
@@ -60,11 +59,7 @@ _OUTCOME: Final[dict[Part, tuple[str, str, str]]] = {
 
 def localized(scene: Scene, text: str) -> str:
     """A reason with its times by the clock of the page."""
-
-    def here(found: re.Match[str]) -> str:
-        return scene.face.plain(datetime.fromisoformat(found[0]))
-
-    return _UTC.sub(here, text)
+    return with_times(text, scene.face.plain)
 
 
 def run_href(name: str, run_id: str) -> str:

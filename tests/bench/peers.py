@@ -13,7 +13,6 @@ PEERS = (
     "yacron",
     "celery",
     "msgspec",
-    "structlog",
 )
 ABSENT = "not installed"
 

@@ -640,7 +640,6 @@ HEAVY = {
     "shutil",
     "signal",
     "socket",
-    "structlog",
     "subprocess",
     "tempfile",
     "tomllib",

@@ -377,7 +377,7 @@ def logged(observer_of: Any) -> str:
 
 
 def test_json_lines_cannot_be_broken_by_names_or_exceptions() -> None:
-    text = logged(lambda stream: StreamLog(stream, json=True, level=10))
+    text = logged(lambda stream: StreamLog(stream, style="json", level=10))
     assert text.isascii()
     lines = [json.loads(line) for line in text.split("\n")[:-1]]
     assert {line["event"] for line in lines} >= {
@@ -395,22 +395,19 @@ def test_json_lines_cannot_be_broken_by_names_or_exceptions() -> None:
 
 
 def test_text_lines_cannot_be_broken_by_names_or_exceptions() -> None:
-    text = logged(lambda stream: StreamLog(stream, json=False, level=20))
+    text = logged(lambda stream: StreamLog(stream, style="text", level=20))
     lines = [
         line for line in text.splitlines() if not line.startswith("    | ")
     ]  # of the traceback, each marked
     assert text.count("\n") == len(text.splitlines())
     assert len(lines) == 5
-    assert all(
-        re.match(r"2026-03-0\d \d\d:\d\d:\d\d (info   |warning) [A-Z][A-Za-z]+\b", line)
-        for line in lines
-    )
+    assert all(re.match(r"2026-03-0\d \d\d:\d\d:\d\d (info   |warning) \S", line) for line in lines)
     assert all(character.isprintable() for character in text.replace("\n", ""))
-    assert "warning TaskRunFailed 'x\\n{" in text
+    assert "warning 'x\\n{" in text
 
 
 def test_levels_below_the_wanted_one_are_left_out() -> None:
-    text = logged(lambda stream: StreamLog(stream, json=True, level=30))
+    text = logged(lambda stream: StreamLog(stream, style="json", level=30))
     assert [json.loads(line)["event"] for line in text.splitlines()] == ["TaskRunFailed"]
 
 
@@ -456,7 +453,8 @@ def test_an_exception_that_cannot_be_rendered_is_logged_all_the_same() -> None:
 
         world = World("2026-03-02T12:00:00Z")
         await world.boot(
-            [("t", "0 12 * * *", callback, minutes(5))], log=StreamLog(stream, json=True, level=30)
+            [("t", "0 12 * * *", callback, minutes(5))],
+            log=StreamLog(stream, style="json", level=30),
         )
         await world.passes(seconds=1)
 
@@ -473,7 +471,7 @@ def test_the_log_of_a_real_run_reads_like_this(tmp_path: Any) -> None:
         async def callback() -> None:
             done.set()
 
-        scheduler = Scheduler(tmp_path, log=StreamLog(stream, json=True))
+        scheduler = Scheduler(tmp_path, log=StreamLog(stream, style="json"))
         await scheduler.initialize([("t", "* * * * *", callback, timedelta(0))])
         await asyncio.wait_for(done.wait(), 90)
         await scheduler.stop()

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -101,7 +102,7 @@ def text_log(directory: Path, terminal: bool) -> list[str]:
         os.close(writing)
         text = b""
         try:
-            while text.count(b" TaskRunFailed '") < 5 or b" DaemonStarted " not in text:
+            while text.count(b": failed after ") < 5 or b"cronpolld 0" not in text:
                 more = os.read(reading, 65_536)
                 assert more, text
                 text += more
@@ -119,10 +120,11 @@ def text_log(directory: Path, terminal: bool) -> list[str]:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_text_line_can_be_forged(tmp_path: Path, terminal: bool) -> None:
     lines = text_log(tmp_path, terminal)
+    lines = [re.sub("\x1b\\[[0-9]*m", "", line) for line in lines] if terminal else lines
     assert all(line.startswith(("20", "    | ")) for line in lines)
     assert all(line.isprintable() for line in lines)
-    (stopped,) = [line for line in lines if line[19:].startswith(" info    DaemonStopped ")]
-    assert "reason='asked to'" in stopped
+    (stopped,) = [line for line in lines if line[19:].startswith(" info    cronpolld stopped: ")]
+    assert stopped.endswith("asked to")
 
 
 # -- an edit is said in words ----------------------------------------------------------------------
@@ -136,10 +138,9 @@ def test_an_edit_is_told_to_people_in_words_and_to_machines_as_data() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     event = TaskOverridden(at, "db", "timeout,fingerprint", old, new)
     people, machines = io.StringIO(), io.StringIO()
-    StreamLog(people, json=False)(event)
-    StreamLog(machines, json=True)(event)
-    assert " TaskOverridden 'db' " in people.getvalue()
-    assert "changed='timeout 10m → 20m, what it runs'" in people.getvalue()
+    StreamLog(people, style="text")(event)
+    StreamLog(machines, style="json")(event)
+    assert people.getvalue().endswith(" info    db: timeout 10m → 20m, what it runs\n")
     assert "gest" not in people.getvalue()
     assert "{" not in people.getvalue()
     assert json.loads(machines.getvalue())["newState"]["options"]["timeoutMs"] == 1_200_000

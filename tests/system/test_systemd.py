@@ -314,6 +314,8 @@ class Machine:
         try:
             self._leader = waited("the machine has a first process", self._first_process)
             waited("the machine is up", self._up)
+            # These tests read events from the journal; on its own the daemon writes sentences there.
+            self.run("systemctl", "set-environment", "CRONPOLL_LOG_FORMAT=json")
             self._install()
         except BaseException:
             self.off()
@@ -580,6 +582,26 @@ def test_reload_reads_the_file_again_even_if_nothing_has_changed(service):
     service.wait_for("ConfigAccepted", count=2)
     service.wait_to_be("ActiveState", "active")
     assert service.show("MainPID") == pid
+
+
+def test_the_journal_has_sentences_that_can_be_filtered_by_priority(service):
+    service.drop_in("[Service]\nEnvironment=CRONPOLL_LOG_FORMAT=auto\n")
+    service.write(
+        '[[task]]\nname = "fails"\ncron = "* * * * *"\ncommand = ["false"]\nretry_delay = "1h"\n'
+    )
+    service.systemctl("start")
+    warnings = ("journalctl", "-u", service.name, "-p", "warning", "-o", "cat", "--no-pager")
+    found = service.wait(
+        "the failure is in the journal",
+        lambda: [
+            line
+            for line in service.machine.run(*warnings).stdout.splitlines()
+            if line.startswith("fails: failed after ")
+        ],
+    )
+    assert "exit status 1" in found[0]
+    assert any(line.startswith("fails: added") for line in service.lines())
+    assert not any(" added" in line for line in service.machine.run(*warnings).stdout.splitlines())
 
 
 def test_reload_takes_a_changed_file(service):

@@ -48,7 +48,7 @@ needs_namespaces = pytest.mark.skipif(
     reason="process namespaces cannot be made here",
 )
 needs_nobody = pytest.mark.skipif(
-    not works(*AS_NOBODY, sys.executable, "-c", "import cronpoll.daemon.service, structlog"),
+    not works(*AS_NOBODY, sys.executable, "-c", "import cronpoll.daemon.service"),
     reason="user nobody cannot run this interpreter, or this user cannot become nobody",
 )
 
