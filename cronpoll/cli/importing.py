@@ -7,27 +7,34 @@ from __future__ import annotations
 import grp
 import json
 import os
+import pwd
 import re
+import shutil
 import stat
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
 from cronpoll.cli.common import NO, UNREACHABLE, fail
 from cronpoll.cli.starter import SCHEMA_LINE
 from cronpoll.convert import krontab
-from cronpoll.convert.crontab import Job, Translation, translate
+from cronpoll.convert.crontab import Job, Mail, Translation, translate
+from cronpoll.convert.environment import PATH
 from cronpoll.convert.guessing import guess_owner, guess_system
 from cronpoll.convert.lines import Remark, lines_of
+from cronpoll.convert.names import Names, slug
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.text import visible
 
 LARGE: Final = 2_000
 """Lines from which on an import takes long enough to show how far it is."""
 _WRONG_CALL: Final = 2
+_BUILT_IN: Final = frozenset(("cd", "export", "eval", "exec", "set", "umask", "ulimit", "source"))
+"""Words that a shell understands by itself, where there is no program of the name."""
 _LINE_LENGTH: Final = 160
 _UNPRINTED: Final = re.compile(r"[^\x20-\x7e\n\t]")
 
@@ -81,6 +88,12 @@ _Begin = Callable[[str], Callable[[int], None]]
     "content]",
 )
 @click.option(
+    "--cronie",
+    is_flag=True,
+    help="Read it as cronie does where Debian's cron differs: two backslashes, blanks before a "
+    "closing quote.",
+)
+@click.option(
     "--kron",
     is_flag=True,
     help="The file is a krontab: Kron's syntax, with @win(after,3h) and name=...",
@@ -107,6 +120,7 @@ def import_(
     output: str | None,
     force: bool,
     system: bool | None,
+    cronie: bool,
     kron: bool,
     from_cronjob: bool,
     to_kronjob: bool,
@@ -116,9 +130,9 @@ def import_(
     """Turn a crontab into a registry file that does what cron did.
 
     CRONTAB is a file, or - for standard input. Steps, names, macros, percent signs and environment
-    lines are translated. What has no exact translation is reported with its line and the reason,
-    also as a comment in the file. Exits with 1 if there is such a line, with 3 if a file cannot be
-    read or written.
+    lines are translated; comments are kept. What has no exact translation is reported with its line
+    and the reason, also as a comment in the file. Exits with 1 if there is such a line, or no job
+    at all and hence no file; with 3 if a file cannot be read or written.
     """
     if from_cronjob or to_kronjob:
         _kronjobs(crontab, output, force, image, from_cronjob=from_cronjob)
@@ -140,7 +154,9 @@ def import_(
         if kron:
             translation = krontab.translate(content, begin("Translating"))
         else:
-            translation, home = _of_crontab(content, place, system, begin)
+            translation, home = _of_crontab(content, place, system, cronie, begin)
+        if not translation.jobs:
+            _nothing(file, translation, as_json)
         written = registry_text(file, translation, home, begin("Writing")).encode()
     mode = _mode(written) if output is not None else None
     if output is not None and mode is not None:
@@ -187,15 +203,44 @@ def _kronjobs(
 
 
 def _of_crontab(
-    content: bytes, place: str, system: bool | None, begin: _Begin
+    content: bytes, place: str, system: bool | None, cronie: bool, begin: _Begin
 ) -> tuple[Translation, str | None]:
     """The translation, and the home directory that commands began in, if it is not said in the
     crontab."""
     if system is None:
-        system = guess_system(place, content)
+        system = guess_system(place, content, is_account, is_program)
+        if system is None:
+            fail(
+                "is the word before each command a user? Say --system if it is, --user if it "
+                "belongs to the command",
+                _WRONG_CALL,
+            )
     owner = None if system else guess_owner(place)
-    translation = translate(content, system=system, owner=owner, advance=begin("Translating"))
+    translation = translate(
+        content, system=system, owner=owner, cronie=cronie, advance=begin("Translating")
+    )
     return translation, None if system or owner is not None else _home()
+
+
+def is_account(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
+def is_program(name: str) -> bool:
+    return shutil.which(name) is not None or name in _BUILT_IN
+
+
+def _nothing(file: str, translation: AnyTranslation, as_json: bool) -> NoReturn:
+    """There is no job. A registry file without tasks would be refused: none is written."""
+    if as_json:
+        click.echo(json.dumps(_report(file, translation, ""), indent=2))
+    for line in _complaints(file, translation):
+        click.echo(line, err=True)
+    sys.exit(NO)
 
 
 def _written(translation: AnyTranslation) -> str:
@@ -286,7 +331,7 @@ def _complaints(file: str, translation: AnyTranslation) -> Iterator[str]:
     for remark, kind in sorted(remarks, key=lambda pair: pair[0].line):
         yield visible(f"{file}:{remark.line}: {kind}{remark.reason}")
     if not translation.jobs:
-        yield visible(f"{file}: note: there is no job in it that could be translated")
+        yield visible(f"{file}: there is no job in it that could be translated: nothing is written")
 
 
 def _cautions(
@@ -376,44 +421,116 @@ def registry_text(
     parts += [
         f"{line:28}  # {reason}\n" for line, reason in (_DEFAULTS if of_cron else krontab.DEFAULTS)
     ]
-    if home is not None:
+    jobs: list[Any] = list(translation.jobs)
+    tables = [_table(job) for job in jobs]
+    targets = _targets(translation) if of_cron else {}
+    for job, table in zip(jobs, tables, strict=True):
+        if isinstance(job, Job) and job.mail is not None:
+            table["notify"] = {"to": targets[job.mail]}
+    shared = _taken_out(tables) if of_cron else {}
+    if home is not None and "cwd" not in shared:
         parts.append(
             f"{tomli_w.dumps({'cwd': home}).rstrip():28}  # it starts the commands of a "
             "user in the home\n"
         )
+    parts.append(_shared_text(shared))
+    for mail, name in targets.items():
+        parts.append(f"\n[notify.{name}]\n{tomli_w.dumps(_target(mail))}")
     last = 0
-    for job in translation.jobs:
-        parts += ["\n", _task_text(_table(job))]
+    comments = translation.comments if isinstance(translation, Translation) else []
+    for job, table in zip(jobs, tables, strict=True):
+        parts += ["\n", _kept(comments, last, job.line), _task_text(table)]
         advance(job.line - last)
         last = job.line
+    if behind := _kept(comments, last, sys.maxsize):
+        parts += ["\n", behind]
     return "".join(parts)
+
+
+def _kept(comments: list[tuple[int, str]], after: int, before: int) -> str:
+    """The comments of the crontab between two of its lines."""
+    first = bisect_left(comments, (after + 1, ""))
+    last = bisect_left(comments, (before, ""))
+    return _comment(visible(text.lstrip("#").strip(" ")) for _, text in comments[first:last])
+
+
+_SHARED: Final = ("cwd", "timezone", "notify")
+
+
+def _taken_out(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all tasks have in common, as [defaults]; it no longer stands in the tasks."""
+    first = tables[0]
+    shared = {
+        key: first[key]
+        for key in _SHARED
+        if key in first and all(table.get(key) == first[key] for table in tables)
+    }
+    env = {
+        name: value
+        for name, value in first["env"].items()
+        if all(table["env"].get(name) == value for table in tables)
+    }
+    for table in tables:
+        for key in shared:
+            del table[key]
+        rest = {name: value for name, value in table.pop("env").items() if name not in env}
+        if rest:
+            table["env"] = rest
+    return shared | ({"env": env} if env else {})
+
+
+def _targets(translation: AnyTranslation) -> dict[Mail, str]:
+    """Each that mail goes to, with the name of its table."""
+    names, found = Names(), dict[Mail, str]()
+    for job in translation.jobs:
+        if isinstance(job, Job) and job.mail is not None and job.mail not in found:
+            found[job.mail] = names.unique(slug(job.mail.to[0].partition("@")[0]))
+    return found
+
+
+def _target(mail: Mail) -> dict[str, Any]:
+    return {"mail": list(mail.to)} | ({"sender": mail.sender} if mail.sender else {})
+
+
+def _inline(value: Any) -> str:
+    """A value on one line."""
+    import tomli_w
+
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_inline(entry)}' for name, entry in value.items())} }}"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").removesuffix("\n")
+
+
+def _shared_text(shared: dict[str, Any]) -> str:
+    import tomli_w
+
+    plain = "".join(f"{key} = {_inline(shared[key])}\n" for key in _SHARED if key in shared)
+    env = f"\n[defaults.env]\n{tomli_w.dumps(shared['env'])}" if "env" in shared else ""
+    return _escaped(plain + env)
 
 
 def _task_text(table: dict[str, Any]) -> str:
     """A [[task]]. Short tables are written on their line."""
     import tomli_w
 
-    def inline(value: Any) -> str:
-        if isinstance(value, list):
-            return f"[{', '.join(map(inline, value))}]"
-        return tomli_w.dumps({"x": value}).removeprefix("x = ").removesuffix("\n")
-
-    def inline_table(value: dict[str, Any]) -> str:
-        return f"{{ {', '.join(f'{name} = {inline(entry)}' for name, entry in value.items())} }}"
-
     plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
     short = {key: value for key, value in table.items() if key not in plain and key != "env"}
     parts = [
         tomli_w.dumps({"task": [plain]}),
-        *(f"{key} = {inline_table(value)}\n" for key, value in short.items()),
+        *(f"{key} = {_inline(value)}\n" for key, value in short.items()),
     ]
     if "env" in table:
         parts.append(f"\n[task.env]\n{tomli_w.dumps(table['env'])}")
-    # What does not print stands in a text, where an escape means the same; a terminal would take
-    # some of it for orders.
+    return _escaped("".join(parts))
+
+
+def _escaped(toml: str) -> str:
+    """What does not print stands in a text, where an escape means the same; a terminal would take
+    some of it for orders."""
     return _UNPRINTED.sub(
-        lambda found: found[0] if found[0].isprintable() else f"\\U{ord(found[0]):08x}",
-        "".join(parts),
+        lambda found: found[0] if found[0].isprintable() else f"\\U{ord(found[0]):08x}", toml
     )
 
 
@@ -449,8 +566,8 @@ def _of_cron(file: str, translation: Translation) -> Iterator[str]:
         "cronpoll does better."
     )
     yield (
-        "What remains different: nobody is mailed; where the crontab sets no PATH, it is the "
-        "daemon's, not /usr/bin:/bin;"
+        "What remains different: what a job prints is kept (cronpoll logs), and only failures are "
+        "mailed, to those that MAILTO names;"
     )
     yield (
         "a job whose time the clock skips when it is put forward does not run that day "
@@ -477,7 +594,7 @@ def _table(job: Job | krontab.Job) -> dict[str, Any]:
         "user": job.user,
         "timezone": job.timezone,
         "cwd": job.cwd,
-        "env": job.env or None,
+        "env": {"PATH": PATH} | job.env,
     }
     if job.repeated_hour != "first":
         optional["repeated_hour"] = job.repeated_hour

@@ -3,9 +3,9 @@ r"""The command of a line: its input, and what is started for it.
 In a command, the first `%` that has no backslash before it ends the command;
 what follows is its standard input, in which further ones are line feeds; `\%` is a percent sign in
 both. The two halves treat `\\%` differently, as cron does: in the command the backslashes belong
-together, in the input only the last one counts. A line feed is added to input that does not end
-with one. The input is handed over by `printf`, as an argument: no quoting, hence every byte
-arrives.
+together, in the input only the last one counts. Of two backslashes in the command, Debian's cron
+hands one to the shell and cronie both. A line feed is added to input that does not end with one.
+The input is handed over by `printf`, as an argument: no quoting, hence every byte arrives.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ OLD_COMMAND_LIMIT: Final = 998
 _COMMAND_PART: Final = re.compile(r"\\.?|%|[^\\%]+", re.DOTALL)
 
 
-def split_command(text: str) -> tuple[str, str]:
+def split_command(text: str, *, cronie: bool = False) -> tuple[str, str]:
     """The command of a line, and its standard input: what cron makes of percent signs and
     backslashes."""
-    if "%" not in text:
-        return text, ""
+    meant = {"\\%": "%"} if cronie else {"\\%": "%", "\\\\": "\\"}
     parts: list[str] = []
     for match in _COMMAND_PART.finditer(text):
         part = match[0]
         if part == "%":
             return "".join(parts), _input(text[match.end() :])
-        parts.append("%" if part == "\\%" else part)
+        parts.append(meant.get(part, part))
     return "".join(parts), ""
 
 

@@ -13,10 +13,15 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from cronpoll.config.targets import MAIL_ADDRESS
 from cronpoll.core.dialect import UntranslatableError, quoted
 from cronpoll.core.errors import abbreviate
-from cronpoll.core.values import zone_problem
+from cronpoll.core.values import WrongError, zone_problem
 
+PATH: Final = "/usr/bin:/bin"
+"""Where cron looks for programs unless a line says otherwise."""
+NO_HOME: Final = "/nonexistent"
+"""What Debian gives to accounts that have no home."""
 VARIABLES_LIMIT: Final = 200
 ENVIRONMENT_LIMIT: Final = 65_536
 """A job carries all variables above it, so that a file of n lines could ask for n² of them."""
@@ -26,13 +31,14 @@ _SPACE: Final = " \t\n\v\f\r"
 LIKE_A_SETTING: Final = re.compile(r"""["']?[A-Za-z_][A-Za-z0-9_]*["']?\s*=""")
 
 
-def environment_setting(line: str) -> tuple[str, str] | None:
+def environment_setting(line: str, *, cronie: bool = False) -> tuple[str, str] | None:
     """Name and value if Vixie cron takes this line, without its leading blanks, for a setting; None
     if not.
 
     A name or value in quotes goes up to the same quote, and only white space may follow it. A name
     without quotes ends at white space or `=`; a value without quotes is the rest, without the white
-    space at its end, and is not empty.
+    space at its end, and is not empty. Debian's cron takes that off a value in quotes, too; cronie
+    does not.
     """
     name, rest = _word(line, (*_SPACE, "="))
     if name is None or (line[:1] in ("'", '"') and "=" in name):
@@ -46,7 +52,9 @@ def environment_setting(line: str) -> tuple[str, str] | None:
     if rest[0] not in ("'", '"'):
         return name, rest.rstrip(_SPACE)
     value, rest = _word(rest, ())
-    return None if value is None or rest.strip(_SPACE) else (name, value)
+    if value is None or rest.strip(_SPACE):
+        return None
+    return name, value if cronie else value.rstrip(_SPACE)
 
 
 def _word(text: str, ends: tuple[str, ...]) -> tuple[str | None, str]:
@@ -147,8 +155,23 @@ def problem_of(name: str, value: str) -> str | None:
 
 def notes_on(name: str, value: str) -> Iterator[str]:
     """What is to be said about one that is followed."""
-    if name in _OF_MAIL and value:
-        yield f"{name}: nobody is mailed; what a task prints is in the log of the daemon"
+    if name == "MAILTO" and value:
+        yield (
+            "MAILTO: became notify, which mails failures; cron mails whatever a job prints, which "
+            "cronpoll logs shows"
+            if addresses(value)
+            else f"MAILTO: nobody is mailed, {quoted(value)} is no list of mail addresses"
+        )
+    elif name == "MAILFROM" and value:
+        if addresses(value) is None:
+            yield f"MAILFROM: left out, {quoted(value)} is no mail address"
+    elif name in _OF_MAIL and value:
+        yield f"{name}: left out; what a task prints is kept as it is, see cronpoll logs"
+    elif name == "HOME" and value == NO_HOME:
+        yield (
+            f"HOME: the commands below begin in /, because {NO_HOME} is no directory; cron leaves "
+            "them in its own, /var/spool/cron"
+        )
     elif name == "TZ":
         yield (
             "TZ: holds for the commands below, as in cron; the times are those of the "
@@ -173,6 +196,15 @@ def notes_on(name: str, value: str) -> Iterator[str]:
             "CRON_TZ: became the timezone of the tasks below, as in cronie; Debian's cron "
             "ignores it"
         )
+
+
+def addresses(value: str) -> tuple[str, ...] | None:
+    """To whom MAILTO says that mail goes. None: to nobody, or it says something else."""
+    found = tuple(word for word in re.split(r"[,\s]+", value) if word)
+    try:
+        return tuple(map(MAIL_ADDRESS.read, found)) or None
+    except WrongError:
+        return None
 
 
 def zone_name(value: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable
 from typing import Final
 
 from cronpoll.convert.environment import environment_setting
@@ -25,14 +26,20 @@ long line."""
 _LINES_TO_GUESS_FROM: Final = 2_000
 
 
-def guess_system(path: str, content: bytes) -> bool:
-    """Whether a crontab seems to have a user column: by where it is, else by what stands in it."""
+def guess_system(
+    path: str,
+    content: bytes,
+    account: Callable[[str], bool] = lambda _: False,
+    program: Callable[[str], bool] = lambda _: True,
+) -> bool | None:
+    """Whether a crontab seems to have a user column: by where it is, else by what stands in it and
+    what the host has, accounts and programs. None: it could be either."""
     *_, folder, name = ("", "", *posixpath.normpath(path).split("/"))
     if folder == "cron.d" or (folder, name) == ("etc", "crontab"):
         return True
     if guess_owner(path) is not None:
         return False
-    known = False
+    known, in_doubt = False, []
     for line in lines_of(content)[:_LINES_TO_GUESS_FROM]:
         if is_idle(line):
             if _is_heading(line):
@@ -45,8 +52,13 @@ def guess_system(path: str, content: bytes) -> bool:
         words = BLANKS.split(text, column + 1)
         if len(words) < column + 2 or not ACCOUNT.fullmatch(words[column]):
             return False
-        known = known or _WELL_KNOWN.fullmatch(words[column]) is not None
-    return known
+        word, following = words[column], BLANKS.split(words[column + 1], 1)[0]
+        strange = not program(word)
+        known = known or _WELL_KNOWN.fullmatch(word) is not None or (strange and account(word))
+        in_doubt.append(strange and (following.startswith("/") or program(following)))
+    if known:
+        return True
+    return None if in_doubt and all(in_doubt) else False
 
 
 def _is_heading(comment: bytes) -> bool:

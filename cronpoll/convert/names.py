@@ -13,21 +13,27 @@ _JOINTS: Final = re.compile(
     r"&&|\|\||[;|&(){}\n`]|\$\(|(?:^|\s)(?:if|then|else|elif|fi|while|do|done)(?=\s|$)"
 )
 _PREPARATION: Final = re.compile(
-    r"test|\[\[?|cd|sleep|export|\.|source|set|umask|ulimit|true|false|:|exit|perl"
+    r"test|\[\[?|cd|sleep|export|\.|source|set|umask|ulimit|true|false|:|exit"
 )
 _WRAPPER: Final = re.compile(
     "!|nice|ionice|chronic|timeout|flock|env|exec|eval|command|nohup|time|sudo|setsid|sh|bash"
-    "|systemd-cat"
+    r"|systemd-cat|dash|zsh|ksh|python[\d.]*|perl|php[\d.]*|ruby[\d.]*|node|nodejs|java|Rscript"
 )
+_FILTER: Final = re.compile(
+    "sort|uniq|grep|egrep|zgrep|awk|gawk|sed|cat|zcat|tee|head|tail|wc|tr|cut|logger|mail|mailx"
+    "|xargs|echo|printf|date|find|ls|read|sponge|column|jq"
+)
+"""What stands beside the work, before or behind a bar."""
 _QUOTES: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
 _REDIRECTION: Final = re.compile(r"[0-9&]*(?:>>?|<)[&|]?\s*[^\s;&|()]+")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S*")
-_NO_WORD: Final = re.compile(r"-.*|[\d.]+[smhd]?|\d*[<>].*|[$\"'].*")
-_EXTENSION: Final = re.compile(r"\.(?:sh|bash|py|pl|php|rb|js)$")
+_NO_WORD: Final = re.compile(r"-.*|[\d.]+[smhd]?|\d*[<>].*|[$\"'](?!.*/\w).*")
+_EXTENSION: Final = re.compile(r"\.(?:sh|bash|py|pl|php|rb|js|jar|R)$")
 
 
 def slug(command: str) -> str:
-    """A readable name from a command: its program, and what follows that is no option."""
+    """A readable name from a command: its script or program, and what follows that is no
+    option."""
     begin = command[:_LOOKED_AT]
     # First without what stands in quotes, which is seldom the program; else as if there were none
     # (sh -c "...").
@@ -35,7 +41,7 @@ def slug(command: str) -> str:
 
 
 def _slug_in(command: str) -> str:
-    fallback = ""
+    fallbacks = ["", ""]
     for segment in _JOINTS.split(_REDIRECTION.sub(" ", command)):
         words = segment.split()
         while words and (
@@ -46,11 +52,14 @@ def _slug_in(command: str) -> str:
                 words.pop(0)
         if not words or _NO_WORD.fullmatch(words[0]):
             continue
-        name = _slug_of(words)
-        if name and not _PREPARATION.fullmatch(posixpath.basename(words[0])):
+        name, program = _slug_of(words), posixpath.basename(words[0])
+        if _PREPARATION.fullmatch(program):
+            fallbacks[1] = fallbacks[1] or name
+        elif _FILTER.fullmatch(program):
+            fallbacks[0] = fallbacks[0] or name
+        elif name:
             return name
-        fallback = fallback or name
-    return fallback
+    return fallbacks[0] or fallbacks[1]
 
 
 def _slug_of(words: list[str]) -> str:

@@ -261,7 +261,8 @@ def values_of(field: Field, text: str) -> int:
         if start > end:
             raise UntranslatableError(
                 f"the {field.name} field has the range {quoted(element)}, which starts "
-                "after its end; cron refuses it"
+                "after its end: Debian's cron never starts such a line, others refuse it; write "
+                f"{start}-{field.high},{field.low}-{end} if that is meant"
             )
         stride = 1
         if step is not None:

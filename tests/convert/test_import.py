@@ -35,7 +35,7 @@ from cronpoll.config.registry import Registry
 from cronpoll.config.spreads import constraints
 from cronpoll.convert.commands import ARGUMENT_LIMIT, split_command
 from cronpoll.convert.crontab import Job, Translation, translate
-from cronpoll.convert.environment import environment_setting
+from cronpoll.convert.environment import PATH, environment_setting
 from cronpoll.convert.guessing import guess_owner, guess_system
 from cronpoll.convert.lines import is_idle, lines_of
 from cronpoll.convert.names import slug
@@ -366,7 +366,7 @@ nonsense
             28: "empty element",
             29: "expected five fields and a command",
             30: "expected five fields and a command",
-            31: "one field too many",
+            31: "six fields",
             32: "minute field",
             33: "lower case",
             34: "macros of Vixie",
@@ -437,7 +437,7 @@ def test_the_written_tasks_are_the_jobs(crontab: Crontab) -> None:
             job.name,
             job.cron,
             job.command,
-            job.env,
+            {"PATH": PATH} | job.env,
         )
         assert (task.user, task.timezone, task.cwd) == (job.user, job.timezone, job.cwd)
         assert (task.repeated_hour, task.max_attempts) == (job.repeated_hour, 1)
@@ -735,7 +735,8 @@ SETTINGS: list[tuple[str, tuple[str, str] | None]] = [
     ("A = b", ("A", "b")),
     ("A\t=\tb", ("A", "b")),
     ("A=b c  d  ", ("A", "b c  d")),
-    ("A='b '", ("A", "b ")),
+    ("A='b '", ("A", "b")),
+    ('A="  b \t "  ', ("A", "  b")),
     ('A=" b"  ', ("A", " b")),
     ('A="it\'s"', ("A", "it's")),
     ("A='say \"x\"'", ("A", 'say "x"')),
@@ -803,7 +804,7 @@ def test_the_zone_of_cron_is_the_zone_of_the_schedule_and_that_of_the_command_is
 def test_what_is_meant_for_cron_is_not_in_the_environment_unless_the_command_names_it() -> None:
     text = "MAILTO=a@b\nCONTENT_TYPE=x\nCRON_TZ=UTC\nX=1\n* * * * * a\n* * * * * mail $MAILTO\n"
     assert [job.env for job in translated(text).jobs] == [{"X": "1"}, {"X": "1", "MAILTO": "a@b"}]
-    assert "nobody is mailed" in notes(text)[1]
+    assert "became notify" in notes(text)[1]
 
 
 def test_no_mail_is_no_news() -> None:
@@ -956,10 +957,15 @@ def test_every_byte_that_cron_would_feed_arrives(text: str) -> None:
 def test_the_command_ends_at_the_first_percent_sign_without_backslash(text: str) -> None:
     match = re.match(r"((?:\\.|[^\\%])*\\?)(?:%(.*))?\Z", text, re.DOTALL)
     assert match is not None
-    command = re.sub(
-        r"\\(.)", lambda pair: "%" if pair[1] == "%" else pair[0], match[1], flags=re.DOTALL
-    )
-    assert split_command(text) == (command, fed_by_cron(match[2] or "").decode())
+    for cronie, unescaped in ((True, "%"), (False, "%\\")):
+        command = re.sub(
+            r"\\(.)",
+            lambda pair: pair[1] if pair[1] in unescaped else pair[0],
+            match[1],
+            flags=re.DOTALL,
+        )
+        expected = (command, fed_by_cron(match[2] or "").decode())
+        assert split_command(text, cronie=cronie) == expected
 
 
 def test_the_status_of_a_command_with_input_is_its_own() -> None:
@@ -1023,12 +1029,19 @@ NAMES = [
     ("test -e /run || SERVICE_MODE=1 /sbin/e2scrub_all -A -r", "e2scrub-all"),
     ("perl -e 'sleep int(rand(43200))' && certbot -q renew", "certbot-renew"),
     ("nice -n 19 ionice -c3 timeout 5m /opt/x/sync.py", "sync"),
-    ("FOO=bar env BAZ=1 python3 /srv/job.py", "python3-job"),
+    ("FOO=bar env BAZ=1 python3 /srv/job.py", "job"),
+    ("python3 -u -m shop.jobs nightly", "shop-jobs-nightly"),
+    ("/usr/bin/php8.2 /srv/shop/artisan schedule:run", "artisan-schedule-run"),
+    ("java -Xmx1g -jar /opt/report.jar", "report"),
+    ('"$HOME"/bin/report | sort | uniq > /tmp/x', "report"),
+    ("cat /etc/hosts | sort | /opt/tool/count.sh", "count"),
+    ("sort /etc/hosts > /tmp/x", "sort-hosts"),
     ("! true; umask 077", "true"),
     ("command -v debian-sa1 > /dev/null && debian-sa1 1 1 2>&1 >>/var/log/x", "debian-sa1"),
     ("/bin/sh -c 'cd /srv && ./deploy.sh'", "deploy"),
     ('"/root/.acme.sh"/acme.sh --cron --home "/root/.acme.sh" > /dev/null', "acme"),
-    ("$HOME/bin/x", "task"),
+    ("$HOME/bin/x", "x"),
+    ("$X", "task"),
     ("", "task"),
     ("   ", "task"),
     ("ж привет", "ж-привет"),
@@ -1152,7 +1165,7 @@ def test_what_could_break_toml_arrives_unchanged(command: str) -> None:
     assert registry.tasks[1].command is not None
     assert registry.tasks[1].command[4] == f"{command}\n" or command == "a\\"
     if command[0] not in "'\"":  # a value that begins with a quote ends with it
-        assert all(task.env == {"A B": command} for task in registry.tasks)
+        assert all(task.env == {"PATH": PATH, "A B": command} for task in registry.tasks)
         assert [remark.line for remark in translation.untranslated] == [1, 4]
 
 
@@ -1192,7 +1205,7 @@ def test_nothing_that_a_file_can_hold_is_lost_or_breaks_the_translation(
         registry = registry_of(translation)
         assert registry.errors == []
         assert [(task.command, task.env) for task in registry.tasks] == [
-            (j.command, j.env) for j in translation.jobs
+            (j.command, {"PATH": PATH} | j.env) for j in translation.jobs
         ]
 
 
@@ -1261,8 +1274,8 @@ def test_the_file_goes_to_standard_output_and_what_is_missing_to_standard_error(
     assert "#   line 3: @reboot: there is no schedule" in done.stdout
     assert "#       @reboot b" in done.stdout
     assert done.stderr.splitlines() == [
-        f"{crontab}:1: note: MAILTO: nobody is mailed; what a task prints is in the log of "
-        "the daemon",
+        f"{crontab}:1: note: MAILTO: became notify, which mails failures; cron mails whatever "
+        "a job prints, which cronpoll logs shows",
         f"{crontab}:3: @reboot: there is no schedule for the start of the machine",
     ]
 
@@ -1426,9 +1439,116 @@ def test_the_report_for_machines_has_everything(crontab: Path, tmp_path: Path) -
 
 
 def test_a_crontab_without_jobs_says_so() -> None:
-    done = run("-", stdin="# nothing\n")
+    for text in ("# nothing\n", "5/15 * * * * x\n"):
+        done = run("-", stdin=text)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "no job" in done.stderr
+
+
+def test_no_file_is_written_that_validate_would_refuse(tmp_path: Path) -> None:
+    done = run("-", "-o", str(tmp_path / "t.toml"), stdin="# nothing\n")
+    assert done.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+MOVED = """\
+# DO NOT EDIT THIS FILE - edit the master and reinstall.
+# Shop. Ask "sales" first.
+PATH=/opt/bin:/usr/bin:/bin
+MAILTO=ops@example.org, root
+TZ=UTC
+
+# every night
+0 3 * * * backup.sh
+#0 4 * * * old.sh --full
+LANG=C
+0 5 * * * report.sh
+# the end \x1b[31m
+"""
+
+
+def test_what_all_tasks_share_is_said_once_and_comments_stay_where_they_were() -> None:
+    done = run("-", "--user", stdin=MOVED)
     assert done.exit_code == 0
-    assert "no job" in done.stderr
+    data = tomllib.loads(done.stdout)
+    assert data["defaults"]["env"] == {"PATH": "/opt/bin:/usr/bin:/bin", "TZ": "UTC"}
+    assert data["defaults"]["notify"] == {"to": "ops"}
+    assert data["notify"] == {"ops": {"mail": ["ops@example.org", "root"]}}
+    assert [task.get("env") for task in data["task"]] == [None, {"LANG": "C"}]
+    lines = [line for line in done.stdout.splitlines() if line]
+    assert lines.index("# every night") == lines.index('name = "backup"') - 2
+    assert lines.index("# 0 4 * * * old.sh --full") == lines.index('name = "report"') - 2
+    assert lines[-1] == r"# the end \x1b[31m"
+    assert "DO NOT EDIT" not in done.stdout
+    registry = check_content(done.stdout.encode(), "t.toml", NOW, UTC, Rules(imports=False))
+    assert registry.errors == []
+
+
+def test_each_mail_address_is_a_target_of_its_own() -> None:
+    text = (
+        "0 1 * * * a\nMAILTO=ops@a\n0 1 * * * b\nMAILTO=ops@b\nMAILFROM=x@y\n0 1 * * * c\n"
+        "MAILTO=''\n0 1 * * * d\n"
+    )
+    data = tomllib.loads(run("-", "--user", stdin=text).stdout)
+    assert data["notify"] == {
+        "ops": {"mail": ["ops@a"]},
+        "ops-2": {"mail": ["ops@b"], "sender": "x@y"},
+    }
+    told = [task.get("notify", {}).get("to") for task in data["task"]]
+    assert told == [None, "ops", "ops-2", None]
+    assert "is no list of mail addresses" in notes("MAILTO=a b<c>\n* * * * * x\n")[1]
+
+
+def test_where_crons_differ_one_is_followed_and_a_note_says_which() -> None:
+    text = "A='b '\n* * * * * echo 'a\\\\b'\n* * * * * echo 'a\\b'\n"
+    for cronie, value, command in ((False, "b", r"echo 'a\b'"), (True, "b ", r"echo 'a\\b'")):
+        translation = translate(text.encode(), cronie=cronie)
+        assert translation.jobs[0].command[2] == command
+        assert translation.jobs[0].env == {"A": value}
+        assert [(note.line, "cronie" in note.reason) for note in translation.notes] == [
+            (1, True),
+            (2, True),
+        ]
+
+
+REFUSED = [
+    ("0 0 12 * * ? x", "six fields"),
+    ("0 30 9 * * MON-FRI x", "six fields"),
+    ("0 0 12 1 1 2027 x", "six fields"),
+    ("*/5 * * * * * x", "six fields"),
+    ("0 0 12 ? * MON x", "Quartz"),
+    ("0 0 L * * x", "Quartz"),
+    ("-1 * * * * x", "write it without"),
+    ("* -1 * * * x", "hour field"),
+    ("0 22-6 * * * x", "write 22-23,0-6"),
+    ("0 0 * * 6-0 x", "write 6-7,0-0"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_cron_refuses_or_never_starts_is_refused_in_words(line: str, reason: str) -> None:
+    assert reason in reasons(f"{line}\n")[1]
+
+
+def test_an_unescaped_percent_sign_and_a_home_that_is_none_get_a_note() -> None:
+    assert notes("* * * * * date +%F\n* * * * * date +\\%F\n").keys() == {1}
+    assert "begin in /" in notes("HOME=/nonexistent\n* * * * * a\n")[1]
+    assert only_job("HOME=/nonexistent\n* * * * * a\n").cwd == "/"
+
+
+def test_a_user_column_is_recognised_by_the_accounts_of_the_host_or_asked_about() -> None:
+    host = {"account": {"shop"}.__contains__, "program": {"rsync", "x"}.__contains__}
+    for line, expected in (
+        ("0 0 * * * shop x y", True),
+        ("0 0 * * * other /opt/x", None),
+        ("0 0 * * * other x", None),
+        ("0 0 * * * rsync /a /b", False),
+        ("0 0 * * * other y", False),
+    ):
+        assert guess_system("my.crontab", f"{line}\n".encode(), **host) is expected, line
+    asked = run("-", stdin="0 0 * * * no-such-account /opt/x\n")
+    assert asked.exit_code == 2
+    assert "--system" in asked.stderr
 
 
 def test_what_does_not_print_stays_on_its_line() -> None:
