@@ -29,7 +29,7 @@ February.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -109,6 +109,10 @@ class CronExpression:
     def runs_every_hour(self) -> bool:
         """Whether on a day that matches there is a minute in each of the 24 hours."""
         return all(self._minutes >> (hour * 60) & ((1 << 60) - 1) for hour in range(24))
+
+    def minutes_in(self, hour: int) -> tuple[int, ...]:
+        """The minutes of an hour on a day that matches, in seconds since its beginning."""
+        return _seconds(self._minutes >> (hour * 60) & ((1 << 60) - 1))
 
     # The wall calendar: minutes since 1970-01-01 00:00 on the wall clock. No zone, no instants.
 
@@ -300,6 +304,45 @@ class Schedule(NamedTuple):
                 before = min(before, found * 60 + _DAY)
             here = before
         return None
+
+    def seconds_from(self, second: int) -> Iterator[int]:
+        """The due seconds from this one on, in order. For searches through thousands: they come by
+        the hour."""
+        due = self.next_after(_from_second(second, UTC) - MICROSECOND)
+        while due is not None:
+            second = second_of(due)
+            stretch = self.zone.stretch_at(second)
+            hour, minutes = self._hour_of(second + stretch.offset)
+            for minute in minutes:
+                here = hour + minute - stretch.offset
+                if second <= here < stretch.end:
+                    yield here
+            due = self.next_after(
+                _from_second(min(hour - stretch.offset + 3_599, stretch.end - 1), UTC)
+            )
+
+    def seconds_back(self, second: int) -> Iterator[int]:
+        """The due seconds up to this one, the latest first."""
+        due = self.previous_at_or_before(_from_second(second, UTC))
+        while due is not None:
+            second = second_of(due)
+            stretch = self.zone.stretch_at(second)
+            hour, minutes = self._hour_of(second + stretch.offset)
+            first = stretch.start
+            if self.first_only:
+                first = max(first, stretch.repeats_until - stretch.offset)
+            for minute in reversed(minutes):
+                here = hour + minute - stretch.offset
+                if first <= here <= second:
+                    yield here
+            due = self.previous_at_or_before(
+                _from_second(max(hour - stretch.offset, first) - 1, UTC)
+            )
+
+    def _hour_of(self, wall: int) -> tuple[int, tuple[int, ...]]:
+        """The beginning of a wall hour that has a due minute, and the due seconds in it."""
+        hour = wall // 3_600
+        return hour * 3_600, self.expression.minutes_in(hour % 24)
 
     def latest_in(
         self, after: datetime, until: datetime, handled: Collection[datetime] = ()
@@ -546,6 +589,12 @@ def _minutes(minutes: int, hours: int) -> int:
 @lru_cache(maxsize=4096)
 def _spread(hours: int) -> int:
     return sum(1 << (hour * 60) for hour in range(24) if hours >> hour & 1)
+
+
+@lru_cache(maxsize=4096)
+def _seconds(minutes: int) -> tuple[int, ...]:
+    """The minutes of an hour's mask, in seconds."""
+    return tuple(minute * 60 for minute in range(60) if minutes >> minute & 1)
 
 
 @lru_cache(maxsize=4096)

@@ -14,23 +14,24 @@ same everywhere.
 Nothing here may differ between two machines, two versions of Python or two C libraries, because a
 thousand hosts have to agree without talking. So no float chooses: u is an integer, `uniform` and
 whole shapes are integer arithmetic, and what needs a logarithm uses `decimal`, whose ln, exp and
-sqrt are correctly rounded by specification, at a fixed precision. Of candidates that are refused
-nobody needs the exact second. Where an estimate in floats is refused with everything around it, the
-candidate is: that saves the decimals of most draws.
+sqrt are correctly rounded by specification, at a fixed precision. Floats only save work: see
+`distributions`.
 """
 
 # Annotations are values here, not text: msgspec builds its decoders from them, and would compile
 # each one at every start.
 
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta, tzinfo
-from typing import Annotated, Final, Literal, NamedTuple
+from functools import cache, lru_cache
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from cronpoll.core.allowed import possible, refuser
+from cronpoll.core.allowed import Edges, edges_around, possible
 from cronpoll.core.errors import abbreviate
-from cronpoll.core.zones import EPOCH
+from cronpoll.core.zones import EPOCH, Zone, second_of, zone_of
 
 DRAWS: Final = 64
 """Candidates that are tried before a period is given up as unschedulable."""
@@ -41,10 +42,12 @@ RATE_LIMIT: Final = 1_000.0
 """Beyond these a distribution is a point at the edge of its window, and not what was meant."""
 _NUMBER_LENGTH: Final = 400
 """The smallest number that can be written in a file has fewer characters."""
-_ESTIMATE_SECONDS: Final = 2
-"""An estimate is off by less than a thousandth of a second; so much on either side is looked at."""
 _MASK: Final = (1 << 64) - 1
 _STEP: Final = 0x9E3779B97F4A7C15
+_LANES: Final = 16
+_EACH: Final = sum(1 << 128 * lane for lane in range(_LANES))
+_LOW: Final = _EACH * _MASK
+_STEPS: Final = sum((lane + 1) * _STEP << 128 * lane for lane in range(_LANES))
 
 Mode = Literal["after", "around", "before"]
 Shape = Literal["uniform", "skewEarly", "skewLate", "normal", "exponential"]
@@ -183,128 +186,144 @@ class Choice(NamedTuple):
 
 def choose(identity: str, spread: Spread, zone: tzinfo, nominal: datetime) -> Choice:
     """The choice for the period of `nominal`, an instant in UTC on a whole minute."""
-    second = int((nominal - EPOCH).total_seconds())
+    second, stretches = second_of(nominal), zone_of(zone)
     start, end = (second, second) if spread.window is None else spread.window.around(second)
-    period_id = _period_id(nominal)
-    key = _period_key(spread.seed.strategy, period_id, nominal, zone)
-    from hashlib import sha256  # as above, and once it is loaded this costs nothing
-
-    digest = sha256(f"{identity}\n{key}\n{spread.seed.salt}".encode()).hexdigest()
-    if spread.only is None and spread.avoid is None:
-        # The first candidate is the one; this is the way that is taken a million times.
-        if start == end:
-            return Choice(period_id, nominal, nominal, nominal, key, digest, nominal, None, 0)
-        bits = _mixed((int(digest[:16], 16) + _STEP) & _MASK)
-        chosen = _instant(start + offset(bits, spread, end - start, second - start))
-        return Choice(
-            period_id, nominal, _instant(start), _instant(end), key, digest, chosen, None, 1
-        )
-    return _constrained(spread, zone, nominal, second, start, end, period_id, key, digest)
-
-
-def _constrained(
-    spread: Spread,
-    zone: tzinfo,
-    nominal: datetime,
-    second: int,
-    start: int,
-    end: int,
-    period_id: str,
-    key: str,
-    digest: str,
-) -> Choice:
-    chosen: datetime | None = None
+    key = _period_key(spread.seed.strategy, nominal, zone)
+    digest = _seeded(identity, key, spread.seed.salt)
+    state = int.from_bytes(digest[:8], "big")
+    number, chosen = _first_allowed(state, spread, stretches, second, start, end)
     reason: str | None = None
-    number = 0
-    if start != end and not possible(spread, zone, start, end):
-        refused = refusal(_instant(start), spread, zone)
-        reason = f"no time of its window is allowed: {refused}"
-        return Choice(
-            period_id, nominal, _instant(start), _instant(end), key, digest, None, reason, 0
-        )
-    for draw in draws(digest, spread, zone, second, start, end, skip_refused=True):
-        number = draw.number
-        if draw.refused is None:
-            chosen = draw.candidate
-            break
-        reason = draw.refused
-    if chosen is not None:
-        reason = None
-    elif start == end:
-        reason = f"its only time is refused: {reason}"
-    else:
-        reason = f"none of {number} candidates is allowed; the last was refused: {reason}"
+    if chosen is None:
+        if start == end:
+            reason = f"its only time is refused: {refusal(nominal, spread, zone)}"
+        elif number == 0:
+            refused = refusal(_instant(start), spread, zone)
+            reason = f"no time of its window is allowed: {refused}"
+        else:
+            bits = _mixed((state + number * _STEP) & _MASK)
+            last = start + offsets(spread, end - start, second - start)(bits)
+            refused = refusal(_instant(last), spread, zone)
+            reason = f"none of {number} candidates is allowed; the last was refused: {refused}"
     return Choice(
-        period_id,
+        _period_id(nominal),
         nominal,
         _instant(start),
         _instant(end),
         key,
-        digest,
-        chosen,
+        digest.hex(),
+        None if chosen is None else _instant(chosen),
         reason,
-        number if start != end else 0,
+        number,
     )
 
 
+def chosen_second(identity: str, spread: Spread, zone: Zone, second: int) -> int | None:
+    """The chosen second alone, for the period of a nominal second since 1970: what a search asks
+    for thousands of periods."""
+    start, end = (second, second) if spread.window is None else spread.window.around(second)
+    state = 0
+    if start != end:
+        key = _period_key(spread.seed.strategy, EPOCH + timedelta(0, second), zone.tzinfo)
+        state = int.from_bytes(_seeded(identity, key, spread.seed.salt)[:8], "big")
+    return _first_allowed(state, spread, zone, second, start, end)[1]
+
+
+def _first_allowed(
+    state: int, spread: Spread, zone: Zone, second: int, start: int, end: int
+) -> tuple[int, int | None]:
+    """How many candidates were drawn, and the last of them if it is allowed."""
+    constrained = spread.only is not None or spread.avoid is not None
+    if start == end:
+        return 0, second if not constrained or possible(spread, zone, start, end) else None
+    offset = offsets(spread, end - start, second - start)
+    if not constrained:
+        return 1, start + offset(_mixed((state + _STEP) & _MASK))
+    edges = edges_around(spread, zone, start, end)
+    place = bisect(edges, start)
+    if place % 2 == 0 and (place == len(edges) or edges[place] > end):
+        return 0, None
+    candidate = start + offset(_mixed((state + _STEP) & _MASK))
+    if bisect(edges, candidate) % 2:
+        return 1, candidate
+    hopeful = _hopeful(edges, start, end, _cells(spread, end - start, second - start))
+    for before in range(0, DRAWS, _LANES):
+        drawn = _mixed_lanes(state + before * _STEP)
+        cells = drawn[7::16].translate(hopeful)
+        lane = cells.find(1)
+        while lane >= 0:
+            bits = int.from_bytes(drawn[lane * 16 : lane * 16 + 8], "little") >> 11
+            candidate = start + offset(bits)
+            if bisect(edges, candidate) % 2:
+                return before + lane + 1, candidate
+            lane = cells.find(1, lane + 1)
+    return DRAWS, None
+
+
+# Most candidates of a window that is mostly refused are refused. So sixteen are drawn at a time, as
+# the lanes of one large integer, and of each only the highest eight bits are looked at. These name
+# one of 256 cells, and a cell that holds no allowed second holds no allowed candidate.
+
+
+def _mixed_lanes(state: int) -> bytes:
+    """SplitMix64's next outputs after a state: 16 bytes each, the lower 8 of them the output."""
+    mixed = ((state & _MASK) * _EACH + _STEPS) & _LOW
+    mixed = ((mixed ^ (mixed >> 30 & _LOW)) * 0xBF58476D1CE4E5B9) & _LOW
+    mixed = ((mixed ^ (mixed >> 27 & _LOW)) * 0x94D049BB133111EB) & _LOW
+    return (mixed ^ (mixed >> 31 & _LOW)).to_bytes(_LANES * 16, "little")
+
+
+class _Cells(NamedTuple):
+    """For each cell, the first and the last second of a window that its bits can mean; one more on
+    either side, lest the last digit of a distribution matters. In order of seconds: `falling` if
+    the last cell comes first then."""
+
+    firsts: list[int]
+    lasts: list[int]
+    falling: bool
+
+
+@lru_cache(maxsize=1_024)
+def _cells(spread: Spread, length: int, nominal: int) -> _Cells:
+    offset = offsets(spread, length, nominal)
+    ends = [sorted((offset(cell << 45), offset((cell + 1 << 45) - 1))) for cell in range(256)]
+    falling = ends[0] > ends[-1]
+    if falling:
+        ends.reverse()
+    return _Cells([first - 1 for first, _ in ends], [last + 1 for _, last in ends], falling)
+
+
+def _hopeful(edges: Edges, start: int, end: int, of_window: _Cells) -> bytes:
+    """For each cell, 1 if it may hold an allowed second of the window."""
+    cells = bytearray(256)
+    place = bisect(edges, start) & -2
+    while place < len(edges) and edges[place] <= end:
+        first = bisect_left(of_window.lasts, edges[place] - start)
+        over = bisect_left(of_window.firsts, edges[place + 1] - start)
+        cells[first:over] = b"\1" * (over - first)
+        place += 2
+    if of_window.falling:
+        cells.reverse()
+    return bytes(cells)
+
+
 def draws(
-    digest: str,
-    spread: Spread,
-    zone: tzinfo,
-    nominal: int,
-    start: int,
-    end: int,
-    *,
-    skip_refused: bool = False,
+    digest: str, spread: Spread, zone: tzinfo, nominal: int, start: int, end: int
 ) -> Iterator[Draw]:
     """The candidates of a period in order, each with why it is refused, or None; the first that is
-    not ends it. `skip_refused`: of those that are refused only the last of all is needed."""
-    length = end - start
-    if length == 0:
+    not ends it. For people: what is chosen is decided above."""
+    if start == end:
         candidate = _instant(nominal)
         yield Draw(1, 0, candidate, refusal(candidate, spread, zone))
         return
-    state = int(digest[:16], 16)
-    constrained = spread.only is not None or spread.avoid is not None
-    hopeless = None
-    if constrained and skip_refused:
-        hopeless = _hopeless(spread, zone, nominal - start, start, end)
+    state, offset = int(digest[:16], 16), offsets(spread, end - start, nominal - start)
     for number in range(1, DRAWS + 1):
         state = (state + _STEP) & _MASK
         bits = _mixed(state)
-        if hopeless is not None and number < DRAWS and hopeless(bits):
-            continue
-        candidate = _instant(start + offset(bits, spread, length, nominal - start))
-        refused = refusal(candidate, spread, zone) if constrained else None
+        candidate = _instant(start + offset(bits))
+        refused = refusal(candidate, spread, zone)
         yield Draw(number, bits, candidate, refused)
         if refused is None:
             return
-
-
-def _hopeless(
-    spread: Spread, zone: tzinfo, nominal: int, start: int, end: int
-) -> Callable[[int], bool]:
-    """For a window, a function that says of 53 bits that their candidate is certainly refused."""
-    refused, length = refuser(spread, zone, start, end), end - start
-    if spread.distribution.name == "uniform":
-
-        def exactly(bits: int) -> bool:
-            second = start + min(length, bits * (length + 1) >> 53)
-            return refused(second, second)
-
-        return exactly
-
-    from cronpoll.core.distributions import estimate
-
-    def about(bits: int) -> bool:
-        share = estimate(bits, spread.distribution, spread.window, length, nominal)
-        if share is None:
-            return False
-        second = start + int(min(max(share, 0.0), 1.0) * (length + 1))
-        first = max(second - _ESTIMATE_SECONDS, start)
-        return refused(min(first, end), min(second + _ESTIMATE_SECONDS, end))
-
-    return about
 
 
 def _mixed(state: int) -> int:
@@ -331,29 +350,40 @@ def refusal(candidate: datetime, spread: Spread, zone: tzinfo) -> str | None:
 # -- distributions ---------------------------------------------------------------------------------
 
 
-def offset(bits: int, spread: Spread, length: int, nominal: int) -> int:
-    """Seconds into a window of `length` seconds for 53 random bits. `nominal`: where in the window
-    the nominal time is."""
+@lru_cache(maxsize=1_024)
+def offsets(spread: Spread, length: int, nominal: int) -> Callable[[int], int]:
+    """For a window of `length` seconds, a function from 53 random bits to seconds into it.
+    `nominal`: where in the window the nominal time is."""
     if spread.distribution.name == "uniform":
-        return min(length, bits * (length + 1) >> 53)
-    from cronpoll.core.distributions import (
-        share_of,
-    )  # needs decimal, which a command that only reads must not load
+        return lambda bits: bits * (length + 1) >> 53
+    # It needs decimal, which a command that only reads must not load.
+    from cronpoll.core.distributions import offset_of
 
-    share = share_of(bits, spread.distribution, spread.window, length, nominal)
-    return max(0, min(length, int(share * (length + 1) // 1)))
+    return offset_of(spread.distribution, spread.window, length, nominal)
 
 
 # -- names -----------------------------------------------------------------------------------------
+
+
+@cache
+def _sha256() -> Callable[[bytes], Any]:
+    from hashlib import sha256  # as above
+
+    return sha256
+
+
+def _seeded(identity: str, key: str, salt: str) -> bytes:
+    digest: bytes = _sha256()(f"{identity}\n{key}\n{salt}".encode()).digest()
+    return digest
 
 
 def _period_id(nominal: datetime) -> str:
     return f"{nominal.isoformat()[:19]}Z"
 
 
-def _period_key(strategy: Strategy, period_id: str, nominal: datetime, zone: tzinfo) -> str:
+def _period_key(strategy: Strategy, nominal: datetime, zone: tzinfo) -> str:
     if strategy == "stable":
-        return period_id
+        return _period_id(nominal)
     wall = nominal.astimezone(zone)
     if strategy == "daily":
         return wall.date().isoformat()
@@ -362,4 +392,4 @@ def _period_key(strategy: Strategy, period_id: str, nominal: datetime, zone: tzi
 
 
 def _instant(second: int) -> datetime:
-    return EPOCH + timedelta(seconds=second)
+    return EPOCH + timedelta(0, second)

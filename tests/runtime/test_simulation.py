@@ -193,16 +193,10 @@ def nobody_is_quarantined(patch: pytest.MonkeyPatch) -> None:
 
 def chosen_times_are_a_second_late(patch: pytest.MonkeyPatch) -> None:
     def late(*arguments):
-        choice = periods.choose(*arguments)
-        return choice._replace(
-            chosen_at=choice.chosen_at and choice.chosen_at + timedelta(seconds=1)
-        )
+        chosen = periods.chosen_second(*arguments)
+        return None if chosen is None else chosen + 1
 
-    patch.setattr(
-        windows,
-        "_chosen",
-        lambda name, spread, zone, nominal: late(name, spread, zone.tzinfo, nominal),
-    )
+    patch.setattr(windows, "_chosen", late)
 
 
 def a_clock_that_is_set_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
