@@ -139,19 +139,30 @@ class OutputReader:
     ) -> list[KeptRun]:
         """The runs of which something is kept, by their start, oldest first: of one task, not
         started before `since`, or one by its id."""
-        digest = None if task is None else digest_of(task)
         if since is not None:  # as names of files have it
             since = since.replace(microsecond=since.microsecond // 1_000 * 1_000)
+        labels = [
+            label
+            for label in self._labels(None if task is None else digest_of(task))
+            if (since is None or label.started_at >= since) and run_id in (None, label.run_id)
+        ]
+        return [run for label in labels if (run := self._run(label, task)) is not None]
+
+    def newest(self) -> Iterator[KeptRun]:
+        """The runs of which something is kept, the newest first. Each is looked at when it is asked
+        for: who has found enough has not paid for the others."""
+        for label in reversed(self._labels()):
+            run = self._run(label, None)
+            if run is not None:
+                yield run
+
+    def _labels(self, digest: str | None = None) -> list[Label]:
         found: dict[str, Label] = {}
         for name in (*_names(self._place.directory), *_names(self._place.live)):
             both = parsed(name)
-            if both is None or (digest is not None and both[0].digest != digest):
-                continue
-            label = both[0]
-            if (since is None or label.started_at >= since) and run_id in (None, label.run_id):
-                found[label.stem] = label
-        labels = sorted(found.values(), key=lambda label: (label.started_at, label.stem))
-        return [run for label in labels if (run := self._run(label, task)) is not None]
+            if both is not None and digest in (None, both[0].digest):
+                found[both[0].stem] = both[0]
+        return sorted(found.values(), key=lambda label: (label.started_at, label.stem))
 
     def run(self, run_id: str) -> KeptRun | None:
         """A run by its id."""

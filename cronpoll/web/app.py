@@ -34,12 +34,13 @@ from cronpoll.web.access import COOKIE, NOBODY, Doors, Visitor
 from cronpoll.web.actions import OrderError, ask_page, order, request_of, sign_in_page
 from cronpoll.web.api import ENDPOINTS, Api
 from cronpoll.web.filepages import audit_page, manual_page, plan_page, spread_page
+from cronpoll.web.finding import search_page
 from cronpoll.web.gate import Gate
 from cronpoll.web.judging import judge_hourly
 from cronpoll.web.live import MOST_STREAMS, Streams
 from cronpoll.web.overview import overview
 from cronpoll.web.printed import follow, position_in, text_of
-from cronpoll.web.runpage import run_page, search_page
+from cronpoll.web.runpage import run_page
 from cronpoll.web.scene import Page, Scene, message, task_href
 from cronpoll.web.taskpage import task_page, why_page
 from cronpoll.web.timeline import timeline
@@ -157,7 +158,7 @@ class Web:
         if draw is None or url.netloc:
             return PlainTextResponse("There is no such page.\n", 404)
         visitor: Visitor = request.scope["visitor"]
-        query = dict(parse_qsl(url.query))
+        query = dict(parse_qsl(url.query, keep_blank_values=True))  # such as ?wall
 
         async def again() -> Page:
             return await drawn(draw, self.scene(visitor, query))

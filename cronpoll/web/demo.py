@@ -6,7 +6,6 @@ The same month every time. Its clock is put so that the month ends when the demo
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from cronpoll.daemon import wire
 from cronpoll.daemon.control import ControlSocket
 from cronpoll.daemon.requests import Requests
 from cronpoll.daemon.versions import Settings, Versions
+from cronpoll.output.keeper import Keeper
 from cronpoll.runtime.clock import Clock, SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.lifecycle import Lifecycle
@@ -32,6 +32,7 @@ from cronpoll.runtime.runs import RunFailedError, current_run
 from cronpoll.runtime.simulation.time import run as in_simulated_time
 from cronpoll.runtime.simulation.world import World
 from cronpoll.store.journal.writer import Journal
+from cronpoll.web.demoprints import AtOnce, Later, Printer, lines_of, used
 
 ZONE: Final = NamedZone("Europe/Berlin", ZoneInfo("Europe/Berlin"))
 BEGIN: Final = "2026-09-29T03:00:00Z"
@@ -90,7 +91,7 @@ def _unit(*of: object) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-def work(clock: Clock) -> Work:
+def work(clock: Clock, printer: Printer) -> Work:
     """What every task of the company does: take its time, and sometimes fail."""
 
     async def callback() -> None:
@@ -103,17 +104,20 @@ def work(clock: Clock) -> Work:
             seconds = hang[1]
         for first, last, error, output in _FAILS.get(name, ()):
             if first <= text < last:
-                await asyncio.sleep(seconds * 0.8)
+                seconds *= 0.8
+                await printer.during(run, seconds, lines_of(name, output), failed=True)
+                run.exit = used(name, seconds, 1)
                 raise RunFailedError("ExitCode", error, output)
-        await asyncio.sleep(seconds)
+        await printer.during(run, seconds, lines_of(name, None), failed=False)
+        run.exit = used(name, seconds, 0)
 
     return callback
 
 
-def registrations(file: str, clock: Clock) -> list[Registration]:
+def registrations(file: str, clock: Clock, printer: Printer) -> list[Registration]:
     registry = check(file, clock.wall(), ZONE.tzinfo, Rules(imports=False))
     assert not registry.errors, "the file of the demo is valid"
-    does = work(clock)
+    does = work(clock, printer)
     return [task.registration(does) for task in registry.tasks]
 
 
@@ -125,7 +129,9 @@ def prepare(directory: str) -> str:
         out.write(text)
     state = os.path.join(directory, "state")
     os.mkdir(state, 0o700)
-    world = in_simulated_time(lambda: _month(file))
+    printer = Later()
+    world = in_simulated_time(lambda: _month(file, printer))
+    printer.write(state)
     for path in world.disk.paths():
         if path.endswith(".journal"):
             with open(os.path.join(state, os.path.basename(path)), "xb") as out:
@@ -133,10 +139,10 @@ def prepare(directory: str) -> str:
     return file
 
 
-async def _month(file: str) -> World:
+async def _month(file: str, printer: Printer) -> World:
     world = World(BEGIN, every_minute=False, zone=ZONE.tzinfo, stop_timeout=timedelta(0))
     world.log.level = 100  # nobody reads it
-    tasks = registrations(file, world.clock)
+    tasks = registrations(file, world.clock, printer)
     await _quiet_weeks(world, tasks)
     await _bad_night(world, tasks)
     return world
@@ -204,6 +210,8 @@ class DemoDaemon:
         self.state_directory = os.path.join(os.path.dirname(file), "state")
         self._file = file
         self._clock = clock
+        self._keeper = Keeper(self.state_directory, clock)
+        self._printer = AtOnce(self._keeper, clock)
         self._lifecycle = Lifecycle(
             Journal(self.state_directory),
             clock=clock,
@@ -216,14 +224,18 @@ class DemoDaemon:
         self._control = ControlSocket(self.state_directory, requests.handlers(), clock, Silence())
 
     async def start(self) -> None:
-        await self._lifecycle.initialize(registrations(self._file, self._clock))
+        await self._lifecycle.initialize(self._registrations())
         await self._control.open()
 
     async def stop(self) -> None:
         self._control.close()
         await self._lifecycle.stop()
+        self._keeper.end(1.0)
+
+    def _registrations(self) -> list[Registration]:
+        return registrations(self._file, self._clock, self._printer)
 
     async def _reload(self, _: bool) -> wire.Reloaded:
-        tasks = registrations(self._file, self._clock)
+        tasks = self._registrations()
         await self._lifecycle.initialize(tasks)
         return wire.Reloaded(accepted=True, tasks=len(tasks))

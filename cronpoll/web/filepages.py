@@ -20,7 +20,7 @@ from cronpoll.daemon import wire
 from cronpoll.daemon.planning import at_a_start, changes_of, with_keys
 from cronpoll.web import marks
 from cronpoll.web.face import count, length
-from cronpoll.web.html import Html, esc, link, tag
+from cronpoll.web.html import Html, esc, joined, link, tag
 from cronpoll.web.markdown import rendered
 from cronpoll.web.overview import do_href, equation
 from cronpoll.web.scene import (
@@ -156,7 +156,8 @@ def spread_page(scene: Scene) -> Page:
     peak = shape.chosen.index(with_windows)
     at = f"{peak // 2:02}:{peak % 2 * 30:02}"
     title = f"At most {count(with_windows, 'start')} in half an hour, from {at}."
-    below = f"Without windows it would be {most:,}. {scene.face.date(shape.begin)}."
+    without = "windows do not change that" if most == with_windows else f"without windows {most:,}"
+    below = f"On {scene.face.date(shape.begin)}; {without}."
     if shape.unschedulable:
         below += f" {count(shape.unschedulable, 'period has', 'periods have')} no allowed time."
     drawn = _bars(shape, max(most, with_windows, 1))
@@ -164,14 +165,24 @@ def spread_page(scene: Scene) -> Page:
     return Page("Spread", [heading(title, below), part], "Spread")
 
 
+def _round_step(most: int) -> int:
+    """Between two lines of a scale: 1, 2 or 5 and zeros, so that there are at most six."""
+    unit = 1
+    while True:
+        for step in (unit, 2 * unit, 5 * unit):
+            if most // step <= 5:
+                return step
+        unit *= 10
+
+
 def _bars(shape: Histogram, most: int) -> Html:
     width, height = 960, 260
     parts = []
-    for line in range(5):
-        y = 10 + (height - 40) * line / 4
-        value = most * (4 - line) / 4
+    step = _round_step(most)
+    for value in range(0, most + 1, step):
+        y = height - 30 - (height - 40) * value / most
         parts.append(tag("path", class_="grid", d=f"M0 {y:.1f}H{width}"))
-        parts.append(Html(f'<text class="l" x="{width + 8}" y="{y + 4:.1f}">{value:.3g}</text>'))
+        parts.append(Html(f'<text class="l" x="{width + 8}" y="{y + 4:.1f}">{value:,}</text>'))
     solid: list[str] = []
     hollow: list[str] = []
     for number in range(BINS):
@@ -315,12 +326,12 @@ def manual_page(scene: Scene) -> Page:
                  aria_current="true" if name == wanted else None)
             for name, title in titles.items()
         ],
-        class_="filters",
+        class_="filters columns" if wanted is None else "filters",
         aria_label="Pages of the manual",
     )  # fmt: skip
     if wanted is None:
-        text = "The same pages are beside the program, and `man cronpoll` has every command."
-        parts = [heading("The manual.", text), Part("pages", listed)]
+        text = joined(["The same pages are beside the program: ", code("cronpoll help"), "."])
+        parts = [heading("The manual", text), Part("pages", listed)]
         return Page("Manual", parts, "Manual", live=False)
     body = tag("article", rendered(pages[wanted]), class_="text", id="text")
     return Page(titles[wanted], [Part("pages", listed), Part("text", body)], "Manual", live=False)

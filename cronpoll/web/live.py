@@ -77,7 +77,7 @@ class Channel:
             self.version = version
             if changes:
                 self._send(_message(version, changes))
-            await asyncio.sleep(max(PAUSE_SECONDS, _SHARE * (clock.monotonic() - began)))
+            await self._watch.pause(max(PAUSE_SECONDS, _SHARE * (clock.monotonic() - began)))
 
     def _send(self, message: bytes) -> None:
         for queue in self._readers:

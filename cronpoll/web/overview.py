@@ -4,6 +4,7 @@ the tasks."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from cronpoll.web.face import count, length
 from cronpoll.web.html import Html, esc, joined, link, tag
 from cronpoll.web.scene import (
     PAGE_LIMIT,
+    ROWS_HERE,
     Page,
     Part,
     Scene,
@@ -28,6 +30,7 @@ from cronpoll.web.words import (
     Need,
     health,
     is_overdue,
+    need_of,
     needs_of,
     next_words,
     overview_sentence,
@@ -296,47 +299,58 @@ def _concerned(scene: Scene, names: list[str], at: datetime, shift: timedelta) -
 
 def _tasks(scene: Scene) -> Part:
     query = scene.query
-    chosen = sorted(matching(scene), key=_order(scene))
-    if query.get("down"):
-        chosen.reverse()
-    page = _page_number(query)
+    chosen = in_order(scene, matching(scene))
+    page = max(number_in(query.get("page")), 1)
     first = (page - 1) * ROWS
+    rows = table_rows(scene, chosen[first : first + ROWS])
+    states = Counter(task.state for task in scene.tasks.values())
+    states["overdue"] = sum(is_overdue(scene, task) for task in scene.tasks.values())  # type: ignore[index]
+    words = query.get("q")
+    head = tag(
+        "div",
+        tag("h2", "Tasks", tag("small", f"{len(chosen):,}")),
+        _filters(scene, states),
+        link(["with ", tag("b", words), " \N{MULTIPLICATION SIGN}"],
+             same_page(query, q=None, page=None) + "#tasks", class_="words",
+             aria_label=f"With {words}: show all") if words else None,
+        class_="head",
+    )  # fmt: skip
+    shown = first + len(rows)
+    pages = _pages(scene, page, shown, len(chosen), first)
+    none = tag("p", "No task is like that.", class_="q") if not chosen else None
+    return Part(
+        "tasks",
+        tag("section", head, none or table(scene), pages, id="tasks", aria_label="Tasks"),
+        tuple(rows),
+    )
+
+
+def in_order(scene: Scene, tasks: list[Task]) -> list[Task]:
+    """Sorted as the query asks. On a wall what is fine comes last: it may not fit."""
+    chosen = sorted(tasks, key=_order(scene))
+    if scene.query.get("down"):
+        chosen.reverse()
+    if "wall" in scene.query:
+        chosen.sort(key=lambda task: need_of(scene, task) is None)
+    return chosen
+
+
+def table(scene: Scene) -> Html:
+    """Of tasks, with a place for its rows."""
+    return tag("table", _columns(scene), ROWS_HERE, class_="tasks")
+
+
+def table_rows(scene: Scene, tasks: list[Task]) -> list[tuple[str, Html]]:
+    """A row for each task, with its id, as far as they fit into a page."""
     rows: list[tuple[str, Html]] = []
     size = 0
-    for task in chosen[first : first + ROWS]:
+    for task in tasks:
         row = _row(scene, task)
         size += len(row.encode())
         if size > PAGE_LIMIT * 0.7:
             break
         rows.append((f"t-{task.task}", row))
-    states = Counter(task.state for task in scene.tasks.values())
-    states["overdue"] = sum(is_overdue(scene, task) for task in scene.tasks.values())  # type: ignore[index]
-    search = tag(
-        "form",
-        tag("input", type="search", name="q", value=query.get("q", ""), id="find",
-            placeholder="Name, tag or word", aria_label="Find tasks by name, tag or word"),
-        tag("input", type="hidden", name="state", value=query["state"])
-        if query.get("state") else None,
-        method="get",
-        action="/",
-        role="search",
-    )  # fmt: skip
-    head = tag(
-        "div",
-        tag("h2", "Tasks", tag("small", f"{len(chosen):,}")),
-        _filters(scene, states),
-        search,
-        class_="head",
-    )
-    shown = first + len(rows)
-    pages = _pages(scene, page, shown, len(chosen), first)
-    table = tag("table", _columns(scene), Html("<tbody>{rows}</tbody>"), class_="tasks")
-    none = tag("p", "No task is like that.", class_="q") if not chosen else None
-    return Part(
-        "tasks",
-        tag("section", head, none or table, pages, id="tasks", aria_label="Tasks"),
-        tuple(rows),
-    )
+    return rows
 
 
 def matching(scene: Scene) -> list[Task]:
@@ -385,9 +399,9 @@ def _comes(task: Task) -> datetime | None:
     return first
 
 
-def _page_number(query: dict[str, str]) -> int:
-    text = query.get("page", "1")
-    return max(int(text), 1) if text.isdecimal() and len(text) < 7 else 1
+def number_in(text: str | None) -> int:
+    """A number of a query; 0 if it is none."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 7 else 0
 
 
 def _filters(scene: Scene, states: Counter[Any]) -> Html:
@@ -503,13 +517,16 @@ def _took_words(task: Task, took: float | None, face: Any) -> Html:
     return tag("span", length(took), class_="n")
 
 
-def versus(took: float | None, usual: float | None, *, running: bool = False) -> Html | None:
-    """A bar on 0 to 2 of the usual duration, with a tick at 1."""
+def versus(
+    took: float | None, usual: float | None, *, running: bool = False,
+    say: Callable[[float], str] = length,
+) -> Html | None:  # fmt: skip
+    """A bar on 0 to 2 of what is usual, of a duration or anything else, with a tick at 1."""
     if took is None or not usual:
         return None
     share = min(took / usual, 2.0)
     kind = "warn" if share > 1.8 else "accent" if running else "mk"
-    words = f"took {took / usual:.0%} of the usual {length(usual)}"
+    words = f"took {took / usual:.0%} of the usual {say(usual)}"
     return tag(
         "svg",
         tag("path", class_="rail", d="M0 8h64"),

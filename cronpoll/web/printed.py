@@ -1,4 +1,4 @@
-"""What runs have printed, on the page: lines as rows, found lines, and a run as it goes on."""
+"""What runs have printed, on the page: lines as rows, and a run as it goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cronpoll.output.reading import Found, Gap, Item, KeptRun, Line, OutputReader, Position
+from cronpoll.output.names import Stream
+from cronpoll.output.reading import Gap, Item, KeptRun, Line, OutputReader, Position
 from cronpoll.web.face import size
 from cronpoll.web.html import Html, tag
 
@@ -22,8 +23,6 @@ _LINE: Final = 2_000
 """Characters of a line that are shown. The download has all of it."""
 _BYTES: Final = 120_000
 """Of all rows together."""
-_FOUND: Final = 50
-_SEARCH_SECONDS: Final = 3.0
 FOLLOW_SECONDS: Final = 0.5
 
 
@@ -48,14 +47,19 @@ def row(item: Item, began: datetime) -> Html:
         rest = f" of {'standard error' if item.stream == 'stderr' else 'standard output'}: "
         return tag("tr", tag("td", tag("b", words), rest, "the beginning and the end are kept.",
                              colspan=3), class_="cut")  # fmt: skip
-    after = max((item.at - began).total_seconds(), 0.0)
-    minutes, seconds = divmod(after, 60)
+    minutes, seconds = divmod(max((item.at - began).total_seconds(), 0.0), 60)
+    return cells(f"{minutes:.0f}:{seconds:05.2f}", item.stream, without_codes(item.text))
+
+
+def cells(when: str | Html, stream: Stream, text: str | Html) -> Html:
+    """The row of a line: when it came, on which stream, and its text."""
+    error = stream == "stderr"
     return tag(
         "tr",
-        tag("td", f"{minutes:.0f}:{seconds:05.2f}", class_="at"),
-        tag("td", "err" if item.stream == "stderr" else "", class_="stream"),
-        tag("td", without_codes(item.text)),
-        class_="err" if item.stream == "stderr" else None,
+        tag("td", when, class_="at"),
+        tag("td", "err" if error else "", class_="stream"),
+        tag("td", text),
+        class_="err" if error else None,
     )
 
 
@@ -97,22 +101,6 @@ def text_of(items: Iterable[Item]) -> Iterator[str]:
     """What is kept of a run as plain text."""
     for item in items:
         yield f"[{item.text}]\n" if isinstance(item, Gap) else f"{item.text}\n"
-
-
-def found_in(reader: OutputReader, text: str, monotonic: object) -> tuple[list[Found], bool]:
-    """Lines with this text, the newest runs first; and whether that is all of them."""
-    assert callable(monotonic)
-    began: float = monotonic()
-    found: list[Found] = []
-    for run in reversed(reader.runs()):
-        for item in reader.lines(run):
-            if isinstance(item, Line) and text.lower() in item.text.lower():
-                found.append(Found(run, item))
-                if len(found) >= _FOUND:
-                    return found, False
-        if monotonic() - began > _SEARCH_SECONDS:
-            return found, False
-    return found, True
 
 
 def position_in(text: str) -> Position:

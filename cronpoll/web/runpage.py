@@ -1,5 +1,4 @@
-"""The page of a run: how it ended as a sentence, what it printed, why it started, and its facts.
-And lines found in the output of all runs."""
+"""The page of a run: how it ended as a sentence, what it printed, why it started, and its facts."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from cronpoll.web import marks
 from cronpoll.web.face import count, length, size
 from cronpoll.web.html import Html, joined, link, tag
 from cronpoll.web.overview import versus
-from cronpoll.web.printed import Shown, found_in, position_text, row, shown
+from cronpoll.web.printed import Shown, position_text, shown
 from cronpoll.web.scene import (
     Page,
     Part,
@@ -25,7 +24,8 @@ from cronpoll.web.scene import (
     section,
     task_link,
 )
-from cronpoll.web.tally import usual_of
+from cronpoll.web.surroundings import Around
+from cronpoll.web.tally import cpu_of, memory_of, took_of, usual_of
 from cronpoll.web.taskpage import localized, reason, run_href
 
 _OUTCOMES = {
@@ -53,10 +53,12 @@ async def run_page(scene: Scene) -> Page:
         which = stream if stream in ("stdout", "stderr") else None
         find = scene.query.get("find", "")
         printed = await asyncio.to_thread(shown, reader, kept, which, find)
+    file = scene.watch.daemon.config
+    around = None if file is None else await scene.watch.surroundings.of(file, name)
     body = tag(
         "div",
         _output(scene, name, run, kept, printed),
-        tag("div", _why(scene, past, run), _facts(scene, past, name, run)),
+        tag("div", _why(scene, past, run), _facts(scene, past, name, run, around)),
         class_="two main",
         id="run",
     )
@@ -152,11 +154,12 @@ def _output(
         "form",
         [tag("input", type="hidden", name=key, value=scene.query[key])
          for key in ("task", "run", "stream") if scene.query.get(key)],
-        tag("input", type="search", name="find", value=scene.query.get("find", ""), id="find",
+        tag("input", type="search", name="find", value=scene.query.get("find", ""), id="filter",
             placeholder="Find in output", aria_label="Find in output"),
         action="/run",
         method="get",
         role="search",
+        aria_label="Output",
     )  # fmt: skip
     follow = None
     if run.outcome == "running" and not printed.over and not scene.query.get("find"):
@@ -191,23 +194,22 @@ def _why(scene: Scene, past: Past, run: Attempt) -> Html:
     return section("why", "Why it started", None, tag("p", text)).markup
 
 
-def _facts(scene: Scene, past: Past, name: str, run: Attempt) -> Html:
+Fact = tuple[str, Html | str, Html | str | None]
+
+
+def _facts(scene: Scene, past: Past, name: str, run: Attempt, around: Around | None) -> Html:
     face = scene.face
-    usual = usual_of(past.attempts)
     late = (run.started_at - run.due_at).total_seconds()
     behind = f"{late * 1_000:.0f} ms" if late < 1 else length(late)
-    took = None if run.duration_ms is None else run.duration_ms / 1_000
-    rows: list[tuple[str, Html | str, Html | str | None]] = [
+    rows: list[Fact] = [
         ("Outcome", run.outcome, localized(scene, run.error) if run.error else None),
         ("Started", face.time(run.started_at), f"{behind} after it was due"),
     ]
     if run.ended_at is not None:
         rows.append(("Ended", face.time(run.ended_at), None))
-    if took is not None:
-        told = f"usually {length(usual)}" if usual else None
-        bar = versus(took, usual)
-        rows.append(("Took", length(took), joined([told, bar]) if told else None))
-    rows.append(("Trigger", run.trigger, None))
+    rows += _used(past, run)
+    by = None if run.ordered_by is None else f"ordered by {run.ordered_by}"
+    rows.append(("Trigger", run.trigger, by))
     if run.trigger != "manual":
         chosen = f"chosen {face.plain(run.due_at)}" if run.period else None
         rows.append(("Period", face.time(run.period or run.due_at, seconds=False), chosen))
@@ -219,6 +221,8 @@ def _facts(scene: Scene, past: Past, name: str, run: Attempt) -> Html:
         for each in (() if state is None else state.runs)
         if each.run_id == run.run_id and each.process is not None
     ]
+    if around is not None:
+        rows += _around(around)
     rows.append(("Run", tag("code", run.run_id), None))
     items = [
         tag("div", tag("dt", key), tag("dd", value), tag("dd", more, class_="q") if more else None)
@@ -227,45 +231,29 @@ def _facts(scene: Scene, past: Past, name: str, run: Attempt) -> Html:
     return section("facts", "Facts", None, tag("dl", items, class_="list")).markup
 
 
-# -- found lines -----------------------------------------------------------------------------------
+def _used(past: Past, run: Attempt) -> list[Fact]:
+    """What it used, beside what is usual."""
+    found: list[Fact] = []
+    for word, of, say, before in (
+        ("Took", took_of, length, ""),
+        ("Processor", cpu_of, length, ""),
+        ("Memory", memory_of, size, "peak, "),
+    ):
+        number = of(run)
+        if number is None:
+            continue
+        usual = usual_of(past.attempts, of)
+        more = None
+        if usual:
+            more = joined([f"{before}usually {say(usual)}", versus(number, usual, say=say)])
+        found.append((word, say(number), more))
+    return found
 
 
-async def search_page(scene: Scene) -> Page:
-    """Tasks and lines with a word."""
-    text = scene.query.get("q", "").strip()[:200]
-    field = tag(
-        "form",
-        tag("input", type="search", name="q", value=text, id="find", aria_label="Find",
-            placeholder="Name, tag or word"),
-        tag("button", "Find"),
-        action="/search",
-        method="get",
-        role="search",
-        class_="buttons",
-    )  # fmt: skip
-    if not text:
-        return Page("Find", [heading("What are you looking for?"), Part("form", field)], live=False)
-    from cronpoll.web.overview import matching
-
-    tasks = matching(scene)
-    reader = OutputReader(scene.watch.reader.place)
-    found, complete = await asyncio.to_thread(found_in, reader, text, scene.watch.clock.monotonic)
-    known = f"{count(len(found), 'line')} in the output of runs"
-    title = f"{count(len(tasks), 'task')} and {known}{'' if complete else ', and maybe more'}."
-    names = [tag("li", task_link(task.task, class_="name")) for task in tasks[:50]]
-    rows = [
-        [
-            tag("tr", tag("td", tag("b", each.run.task or "?"), " ",
-                          link(scene.face.plain(each.run.started_at),
-                               run_href(each.run.task or "", each.run.run_id)), colspan=3)),
-            row(each.line, each.run.started_at),
-        ]
-        for each in found
-    ]  # fmt: skip
-    parts = [heading(title), Part("form", field)]
-    if names:
-        parts.append(section("names", "Tasks", f"{len(tasks):,}", tag("ul", names)))
-    if rows:
-        table = tag("table", tag("tbody", rows), class_="output")
-        parts.append(section("lines-found", "Lines", "the newest runs first", table))
-    return Page(f"Find {text}", parts, live=False)
+def _around(around: Around) -> list[Fact]:
+    """As whom it runs, and which variables it has: their names, and never a value."""
+    names = " ".join(around.names)
+    besides = f", and those of {', '.join(around.files)}" if around.files else ""
+    told = f"names only, as the file has them now{besides}; HOME, PATH and the like besides"
+    user: list[Fact] = [("User", around.user, None)] if around.user else []
+    return [*user, ("Environment", tag("code", names) if names else "nothing of its own", told)]

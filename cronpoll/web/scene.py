@@ -31,8 +31,11 @@ _NAVIGATION: Final = (
 )
 
 
+ROWS_HERE: Final = Html("<tbody>{rows}</tbody>")
+
+
 class Part(NamedTuple):
-    """A piece of a page. `rows`: in the place of `{rows}` in its markup, each with an id of its
+    """A piece of a page. `rows`: in the place of `ROWS_HERE` in its markup, each with an id of its
     own. `still`: it is not sent when it changes."""
 
     id: str
@@ -43,7 +46,9 @@ class Part(NamedTuple):
     def whole(self) -> Html:
         if not self.rows:
             return self.markup
-        return Html(self.markup.replace("{rows}", "".join(row for _, row in self.rows), 1))
+        rows = "".join(row for _, row in self.rows)
+        # With its element: text that was typed may say {rows}, and never <tbody>.
+        return Html(self.markup.replace(ROWS_HERE, f"<tbody>{rows}</tbody>", 1))
 
 
 class Page(NamedTuple):
@@ -97,6 +102,7 @@ class Scene:
             link([LOGO, tag("b", "cronpoll")], "/", class_="brand", aria_label="cronpoll"),
             tag("span", self.name, class_="host"),
             tag("nav", [self._tab(*each, page.here) for each in _NAVIGATION], aria_label="Pages"),
+            self._find(page),
             tag("div", clock, who if self.visitor.name else sign_in, class_="right"),
         )
         state = self.watch.book.scheduler_identifier
@@ -120,6 +126,19 @@ class Scene:
             class_="wall" if page.wall else None,
         )
         return Html(f"<!doctype html>\n{tag('html', _head(page.title), body, lang='en')}")
+
+    def _find(self, page: Page) -> Html:
+        """The one field that finds tasks and lines of output."""
+        return tag(
+            "form",
+            tag("input", type="search", name="q", id="find", maxlength=200,
+                value="" if page.here == "Timeline" else self.query.get("q", ""),
+                aria_label="Find tasks and lines of output",
+                placeholder="Find a task or output", title="Ctrl-K", aria_keyshortcuts="Control+K",
+                autofocus=page.title == "Find"),
+            method="get", action="/search", role="search", aria_label="Everywhere",
+            class_="find",
+        )  # fmt: skip
 
     def _tab(self, text: str, href: str, here: str) -> Html:
         return link(text, href, aria_current="page" if text == here else None)

@@ -75,8 +75,12 @@ def patterns() -> Html:
     return Html(f'<svg width="0" height="0" class="defs"><defs>{made}{hatch}</defs></svg>')
 
 
-def coming(book: Book, calendar: Calendar, now: datetime, until: datetime) -> list[datetime] | None:
-    """Every due instant until then; None if there are too many schedules to ask."""
+Coming = list[tuple[datetime, int]]
+
+
+def coming(book: Book, calendar: Calendar, now: datetime, until: datetime) -> Coming | None:
+    """Due instants until then, and how many tasks are due at each; None if there are too many
+    schedules to ask."""
     plain: Counter[object] = Counter()
     schedules = {}
     for name, task in book.tasks.items():
@@ -86,18 +90,18 @@ def coming(book: Book, calendar: Calendar, now: datetime, until: datetime) -> li
             schedules[due] = due
             if len(schedules) > _MOST_SCHEDULES:
                 return None
-    found: list[datetime] = []
+    found: Coming = []
     for due in schedules.values():
         at = due.next_after(now)
         while at is not None and at <= until:
-            found += [at] * plain[due]
+            found.append((at, plain[due]))
             at = due.next_after(at)
     return found
 
 
 def draw(
     lines: list[tuple[str, list[Line]]],
-    ahead: list[datetime] | None,
+    ahead: Coming | None,
     incidents: Iterable[Incident],
     face: Face,
     size: Size,
@@ -110,8 +114,9 @@ def draw(
     floor = here.replace(minute=here.minute // size.minutes * size.minutes, second=0, microsecond=0)
     begin = (floor + step).astimezone(face.now.tzinfo) - size.behind * step
     end = begin + (size.behind + size.ahead) * step
-    past = slots(lines, begin, step)
-    future = _counted(ahead or (), begin, step)
+    here_only = range(size.behind + size.ahead)
+    past = {at: slot for at, slot in slots(lines, begin, step).items() if at in here_only}
+    future = {at: n for at, n in _counted(ahead or [], begin, step).items() if at in here_only}
     worth = _worth(past, future)
     up = _HIGH * CELL
     line = up + 4 * CELL
@@ -138,9 +143,11 @@ def draw(
     return svg, worth
 
 
-def _counted(moments: Iterable[datetime], begin: datetime, step: timedelta) -> dict[int, int]:
-    seconds, start = step.total_seconds(), begin.timestamp()
-    return Counter(int((moment.timestamp() - start) // seconds) for moment in moments)
+def _counted(ahead: Coming, begin: datetime, step: timedelta) -> dict[int, int]:
+    found: Counter[int] = Counter()
+    for moment, number in ahead:
+        found[(moment - begin) // step] += number
+    return found
 
 
 def _worth(past: dict[int, Counter[Part]], future: dict[int, int]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from statistics import median
@@ -135,12 +135,29 @@ def _plain(past: Past) -> bool:
     return not any(isinstance(stretch.schedule, PeriodSchedule) for stretch in past.stretches)
 
 
-def usual_of(attempts: Sequence[Attempt]) -> float | None:
-    """The median duration of the last successes, in seconds."""
+def took_of(run: Attempt) -> float | None:
+    """Seconds from start to end."""
+    return None if run.duration_ms is None else run.duration_ms / 1_000
+
+
+def cpu_of(run: Attempt) -> float | None:
+    """Seconds of processor time."""
+    return None if run.exit is None else run.exit.cpu_ms / 1_000
+
+
+def memory_of(run: Attempt) -> float | None:
+    """Bytes of its largest process."""
+    return None if run.exit is None else run.exit.peak_memory_bytes
+
+
+def usual_of(
+    attempts: Sequence[Attempt], what: Callable[[Attempt], float | None] = took_of
+) -> float | None:
+    """The median of the last successes: of their duration in seconds, or of what is asked for."""
     done = (
-        run.duration_ms / 1_000
+        number
         for run in reversed(attempts)
-        if run.outcome == "succeeded" and run.duration_ms is not None
+        if run.outcome == "succeeded" and (number := what(run)) is not None
     )
     found = list(islice(done, _SUCCESSES))
     return median(found) if found else None

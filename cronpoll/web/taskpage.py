@@ -305,12 +305,14 @@ async def why_page(scene: Scene) -> Page:
     finding = past.why(floor_minute(at))
     text, _ = reason(scene, finding)
     shown = scene.face.plain(finding.period or finding.at, seconds=False)
-    title = joined([task_link(name), f" {shown}: {finding.verdict}"])
+    above = tag("div", task_link(name, class_="name"), tag("span", f"period {shown}", class_="q"),
+                class_="over")  # fmt: skip
     links = [
         tag("li", link(f"Run of {scene.face.plain(run.started_at)}", run_href(name, run.run_id)))
         for run in finding.attempts
     ]
-    parts = [heading(title, text), Piece("runs", tag("ul", links, id="runs"))]
+    title = f"{finding.verdict[:1].upper()}{finding.verdict[1:]}."
+    parts = [heading(title, text, above), Piece("runs", tag("ul", links, id="runs", class_="runs"))]
     return Page(f"{name} {shown}", parts, live=False)
 
 

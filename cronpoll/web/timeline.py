@@ -22,7 +22,7 @@ from cronpoll.core.windows import PeriodSchedule
 from cronpoll.web import marks
 from cronpoll.web.face import count, length
 from cronpoll.web.html import Html, esc, link, tag
-from cronpoll.web.overview import matching
+from cronpoll.web.overview import matching, number_in
 from cronpoll.web.scene import PAGE_LIMIT, Page, Part, Scene, heading, same_page, task_link
 from cronpoll.web.strip import patterns
 from cronpoll.web.tally import Line, mark_of
@@ -80,7 +80,8 @@ def timeline(scene: Scene) -> Page:
     chosen = sorted(matching(scene), key=_group(scene))
     rows: list[Html] = []
     size, shown, group = 0, 0, None
-    for task in chosen[:_ROWS]:
+    first = number_in(scene.query.get("from"))
+    for task in chosen[first : first + _ROWS]:
         mine = _group(scene)(task)[0]
         made = [] if mine == group else [tag("div", mine or "without a tag", class_="group")]
         made += _row(scene, task, view)
@@ -89,14 +90,12 @@ def timeline(scene: Scene) -> Page:
             break
         rows += made
         group, shown = mine, shown + 1
-    more = len(chosen) - shown
-    note = tag("p", f"{count(more, 'more task')}: find them by name, tag or word.", class_="q")
     body = tag(
         "section",
         patterns(),
         tag("div", _behind(scene, view), _axis(scene, view), *_daemon_row(scene, view), rows,
             class_="rows tl"),
-        note if more else None,
+        _more_rows(scene, first, shown, len(chosen)),
         _legend(),
         id="timeline",
         aria_label="Timeline",
@@ -108,6 +107,20 @@ def timeline(scene: Scene) -> Page:
     )
     head = heading(title, _sentence(scene, view), actions=_tools(scene, view, at))
     return Page("Timeline", [head, Part("timeline", body)], "Timeline")
+
+
+def _more_rows(scene: Scene, first: int, shown: int, total: int) -> Html | None:
+    """The way to the rows before and behind these. How many fit depends on what is in them."""
+    if not first and shown == total:
+        return None
+    return tag(
+        "p",
+        f"{first + 1:,} to {first + shown:,} of {count(total, 'task')}" if shown else "",
+        link("First", same_page(scene.query, **{"from": None}), rel="prev") if first else None,
+        link("More", same_page(scene.query, **{"from": str(first + shown)}), rel="next")
+        if shown and first + shown < total else None,
+        class_="pages",
+    )  # fmt: skip
 
 
 def _group(scene: Scene) -> Callable[[Task], tuple[str, str]]:
@@ -143,7 +156,7 @@ def _tools(scene: Scene, view: View, at: datetime) -> Html:
         type="search",
         name="q",
         value=query.get("q", ""),
-        id="find",
+        id="filter",
         placeholder="Name, tag or word",
         aria_label="Find tasks by name, tag or word",
     )
@@ -151,7 +164,7 @@ def _tools(scene: Scene, view: View, at: datetime) -> Html:
         "div",
         tag("nav", spans, class_="filters", aria_label="How much time"),
         tag("nav", moves, class_="filters", aria_label="When"),
-        tag("form", kept, find, action="/timeline", method="get", role="search"),
+        tag("form", kept, find, action="/timeline", method="get", role="search", aria_label="Rows"),
         class_="buttons",
     )
 
@@ -302,6 +315,17 @@ def _stretched(paths: list[tuple[str, str]]) -> Html:
     )
 
 
+def _bars(spans: list[tuple[float, float]]) -> str:
+    """Bars as a path; those that touch are one, so that a run a minute is not a thousand bars."""
+    merged: list[tuple[float, float]] = []
+    for first, last in sorted(spans):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return "".join(f"M{first:.1f} 8H{last:.1f}V20H{first:.1f}z" for first, last in merged)
+
+
 def _placed(view: View, moment: datetime, mark: Html) -> Html:
     return Html(f'<svg x="{view.share(moment):.2f}%" y="6">{mark}</svg>')
 
@@ -310,19 +334,19 @@ def _past(scene: Scene, task: Task, past: Past, view: View) -> list[Html]:
     until = min(scene.now, view.end)
     runs = [run for run in past.attempts if _overlaps(run, view, scene.now)]
     few = len(runs) <= _SPARSE
-    bars: dict[str, list[str]] = {}
+    bars: dict[str, list[tuple[float, float]]] = {}
     linked: list[Html] = []
     for run in runs:
         kind = _kind_of(run, scene, task)
         end = run.ended_at or (scene.now if run.outcome == "running" else run.started_at)
         x, last = view.x(run.started_at), view.x(end)
-        bars.setdefault(kind, []).append(f"M{x:.1f} 8H{max(last, x + 3):.1f}V20H{x:.1f}z")
+        bars.setdefault(kind, []).append((x, max(last, x + 3)))
         period = run.period or run.due_at
         if few or run.outcome not in ("succeeded", "running"):
             linked.append(_link(scene, task.task, view, run.started_at, period,
                                 _mark_of_run(run), run.outcome))  # fmt: skip
     drawn = [_windows(scene, task, view)]
-    drawn.append(_stretched([(kind, "".join(d)) for kind, d in bars.items()]))
+    drawn.append(_stretched([(kind, _bars(spans)) for kind, spans in bars.items()]))
     drawn += linked
     if len(runs) < _DENSE:
         past.now = scene.now

@@ -29,6 +29,7 @@ from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.store.api import Position, Reader, Written
 from cronpoll.store.record import UNFOLDABLE
 from cronpoll.web.record import Incidents, Loaded, Troubles, load, past_of
+from cronpoll.web.surroundings import Surroundings
 from cronpoll.web.tally import Tally
 
 if TYPE_CHECKING:
@@ -62,8 +63,12 @@ class Watch:
         self.views: dict[str, Task] = {}
         self._take(Loaded(self.book, Position(0, 0), {}, Incidents(), None, 0, Troubles()))
         self._wakers: set[asyncio.Future[None]] = set()
+        self._flipped: set[asyncio.Future[None]] = set()
         self._deep: dict[str, tuple[Position, Past]] = {}
         self.judged: Judged | None = None
+        self.surroundings = Surroundings(clock)
+        self.searching = asyncio.Semaphore(2)
+        """Held while all output is searched, which takes a thread for seconds."""
 
     @property
     def now(self) -> datetime:
@@ -124,22 +129,15 @@ class Watch:
         """Wait until there is something newer than this version, or so long."""
         if self.version != after:
             return True
-        waker = asyncio.get_running_loop().create_future()
-        self._wakers.add(waker)
-        try:
-            async with asyncio.timeout(seconds):
-                await waker
-        except TimeoutError:
-            return False
-        finally:
-            self._wakers.discard(waker)
-        return True
+        return await _woken(self._wakers, seconds)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long; not that long if the daemon dies or comes back meanwhile."""
+        await _woken(self._flipped, seconds)
 
     def _tell(self) -> None:
         self.version += 1
-        for waker in self._wakers:
-            if not waker.done():
-                waker.set_result(None)
+        _wake(self._wakers)
 
     # -- taking in ---------------------------------------------------------------------------------
 
@@ -238,6 +236,8 @@ class Watch:
             names |= set(self.book.tasks)
         self._renew(names, self.now)
         self._tell()
+        if before.alive != daemon.alive:
+            _wake(self._flipped)
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -274,3 +274,23 @@ def _seen(daemon: Scheduler) -> object:
         daemon.alive, daemon.pid, daemon.since, daemon.degraded, daemon.degraded_by, clock,
         daemon.slow_write, daemon.held, daemon.silent, daemon.config, daemon.rejected,
     )  # fmt: skip
+
+
+async def _woken(wakers: set[asyncio.Future[None]], seconds: float) -> bool:
+    """Wait among these for so long. Whether it was shorter."""
+    waker = asyncio.get_running_loop().create_future()
+    wakers.add(waker)
+    try:
+        async with asyncio.timeout(seconds):
+            await waker
+    except TimeoutError:
+        return False
+    finally:
+        wakers.discard(waker)
+    return True
+
+
+def _wake(wakers: set[asyncio.Future[None]]) -> None:
+    for waker in wakers:
+        if not waker.done():
+            waker.set_result(None)

@@ -235,6 +235,11 @@ def overview_sentence(scene: Scene, needs: list[Need]) -> tuple[Html, str]:
         return Html("Nothing starts: state cannot be written."), f"{_capital(why)}. {below}"
     if watch.daemon.clock is not None:
         return Html("Nothing due starts: the clock is not believed."), below
+    trouble = _trouble(scene)
+    if trouble:
+        clauses = [_clause(kind, by_kind[kind]) for kind in ("failing", "quarantined", "overdue")
+                   if kind in by_kind]  # fmt: skip
+        return joined([trouble, " ", *clauses[:1]]), below
     if not needs:
         coming = [task.next_run for task in scene.tasks.values() if task.next_run is not None]
         first = f" The next start is at {face.plain(min(coming))}." if coming else ""
@@ -244,6 +249,22 @@ def overview_sentence(scene: Scene, needs: list[Need]) -> tuple[Html, str]:
     ]
     kinds = urgent or list(by_kind)
     return joined([_clause(kind, by_kind[kind]) for kind in kinds[:2]]), below
+
+
+def _trouble(scene: Scene) -> str:
+    """What is wrong beside the tasks: nobody may read that everything is fine."""
+    daemon = scene.watch.daemon
+    if daemon.rejected is not None:
+        return "The file was rejected: what was accepted before is in force."
+    if daemon.targets_down:
+        names = [f"notify.{down.target}" for down in daemon.targets_down]
+        said = (
+            names[0]
+            if len(names) == 1
+            else count(len(names), "target of notifications", "targets of notifications")
+        )
+        return f"{said} {'takes' if len(names) == 1 else 'take'} no notifications."
+    return ""
 
 
 _VERB: Final = {"missed": ("missed its last period", "missed their last periods")}
@@ -297,6 +318,10 @@ def health(scene: Scene) -> list[tuple[bool, str, str]]:
     found.append(
         (True, "Clock", "believed") if daemon.clock is None else (False, "Clock", "not believed")
     )
+    for down in daemon.targets_down:
+        since, waiting = face.plain(down.since), count(down.waiting, "notice")
+        words = f"takes nothing since {since}: {down.error}; {waiting} waiting for it"
+        found.append((False, f"notify.{down.target}", words))
     return found
 
 

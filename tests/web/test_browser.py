@@ -36,6 +36,12 @@ cron = "0 0 1 1 *"
 command = ["sh", "-c", "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo line $i; sleep 0.2; done"]
 
 [[task]]
+name = "<img src=x onerror=alert(1)>"
+description = "<script>alert(2)</script>"
+cron = "0 0 1 1 *"
+command = ["sh", "-c", "echo '<script>alert(3)</script>'; printf '\\\\033[31mred\\\\033[0m\\\\n'; exit 1"]
+
+[[task]]
 name = "calm"
 cron = "0 0 1 1 *"
 command = ["true"]
@@ -199,6 +205,26 @@ def test_everything_works_without_javascript(eyes: Eyes, living: Living) -> None
     assert "exit" in page.inner_text("h1")
 
 
+def test_names_descriptions_and_output_stay_text(eyes: Eyes, living: Living) -> None:
+    """A script that ran would ask for a dialog, and one that was stopped would be in the console."""
+    name = "<img src=x onerror=alert(1)>"
+    cronpoll(living, "run", name)
+    living.wait_for("TaskRunFailed")
+    page = signed_in(eyes)
+    page.on("dialog", lambda dialog: eyes.wrong.append(f"dialog {dialog.message}"))
+    page.get_by_role("link", name=name, exact=True).first.click()
+    page.wait_for_url("**/task?*")
+    assert "<script>alert(2)</script>" in page.inner_text("main")
+    page.locator("#latest a").first.click()
+    page.wait_for_url("**/run?*")
+    assert page.locator("#lines td:last-child").all_inner_texts() == [
+        "<script>alert(3)</script>", "red",
+    ]  # fmt: skip
+    page.goto(f"{eyes.base}/search?q=%3Cscript%3E")
+    assert "<script>alert(3)</script>" in page.inner_text("main")
+    assert page.locator("main img, main script").count() == 0
+
+
 # -- the demo --------------------------------------------------------------------------------------
 
 DEMO = {
@@ -213,7 +239,10 @@ DEMO = {
     "spread": "/spread",
     "audit": "/audit",
     "manual": "/manual?page=contributing",
-    "find": "/search?q=backup",
+    "find": "/search?q=error",
+    "nothing to find": "/search",
+    "why": "/why?task=nightly-backup&at=2026-10-28T01:00:00Z",
+    "run": "",
     "order": "/do?what=suspend&task=crm-sync",
     "sign in": "/sign-in",
 }
@@ -245,7 +274,12 @@ def test_every_page_of_the_demo_is_well_made(demo: Eyes, name: str) -> None:
     demo.wrong.clear()
     for width, dark in ((1440, False), (1440, True), (360, False), (360, True), (2560, True)):
         page = demo.page(width=width, dark=dark)
-        page.goto(f"{demo.base}{DEMO[name]}")
+        if name == "run":
+            page.goto(f"{demo.base}{DEMO['task']}")
+            page.locator("#latest a").first.click()
+            page.wait_for_selector("#lines tr")
+        else:
+            page.goto(f"{demo.base}{DEMO[name]}")
         page.wait_for_selector("h1, article")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{width} wide"
         if (width, dark) not in ((1440, False), (1440, True), (360, False)):
@@ -256,6 +290,24 @@ def test_every_page_of_the_demo_is_well_made(demo: Eyes, name: str) -> None:
         where = [(each["id"], each["nodes"][0]["html"][:200]) for each in bad]
         assert where == [], f"{width} wide, {'dark' if dark else 'light'}"
         page.context.close()
+    assert demo.wrong == []
+
+
+def test_from_every_page_ctrl_k_finds_what_runs_have_printed(demo: Eyes) -> None:
+    demo.wrong.clear()
+    page = demo.page()
+    for path in ("/audit", "/timeline", "/"):
+        page.goto(f"{demo.base}{path}")
+        page.keyboard.press("Control+k")
+        assert page.evaluate("document.activeElement.id") == "find"
+    page.keyboard.type("PG_DUMP: error")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=*")
+    assert "lines of output" in page.inner_text("h1")
+    page.get_by_role("link", name="The run of nightly-backup").first.click()
+    page.wait_for_url("**/run?*")
+    texts = page.locator("#lines td:last-child").all_inner_texts()
+    assert {text.partition(": ")[2].partition(":")[0] for text in texts} == {"error"}
     assert demo.wrong == []
 
 

@@ -122,13 +122,14 @@
     if (tip && !tip.matches(":hover")) hide(); }, 150); });
   document.addEventListener("focusin", (event) => { const mark = markOf(event); mark ? show(mark) : hide(); });
 
-  // Keys: / or Ctrl-K finds, arrows go from mark to mark, Escape closes.
+  // Keys: Ctrl-K finds, / too unless the page has a field of its own; arrows go from mark to mark, Escape closes.
   document.addEventListener("keydown", (event) => {
     const typing = /INPUT|TEXTAREA|SELECT/.test(document.activeElement.tagName);
     if ((event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !typing)) {
-      const field = $("find");
+      const field = (event.key === "/" && $("filter")) || $("find");
       event.preventDefault();
-      if (field) { field.focus(); field.select(); } else { location.href = "/#find"; }
+      field.focus();
+      field.select();
     } else if (event.key === "Escape") {
       hide();
     } else if (/^Arrow(Left|Right)$/.test(event.key) && document.activeElement.matches("a.mark-link")) {
@@ -137,5 +138,4 @@
       if (next) { event.preventDefault(); next.focus(); }
     }
   });
-  if (location.hash === "#find" && $("find")) $("find").focus();
 })();
