@@ -171,7 +171,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 async def everything_that_can_happen() -> list[events.Event]:
     """One world in which each event of the catalogue occurs."""
-    world = World("2026-03-27T12:00:00Z", zone="Europe/Berlin")
+    world = World("2026-03-27T12:00:00Z", zone="Europe/Berlin", every_minute=True)
     hourly, every = "0 * * * *", "* * * * *"
     quiet = ("quiet", "0 0 1 1 *", Job(), minutes(5))
     with pytest.raises(Exception, match="Registrations"):

@@ -585,7 +585,7 @@ async def test_a_start_by_hand_is_refused_at_once_while_stopping_and_while_state
 @simulated
 async def test_idle_minutes_cost_one_cycle_each(monkeypatch: pytest.MonkeyPatch) -> None:
     cycles = counting_cycles(monkeypatch)
-    world = World(NOON)
+    world = World(NOON, every_minute=True)
     await world.boot([task(Job(), cron="0 0 1 1 *")])
     await world.passes(minutes=100, seconds=1)
     assert 100 <= cycles[0] <= 103
@@ -595,7 +595,7 @@ async def test_idle_minutes_cost_one_cycle_each(monkeypatch: pytest.MonkeyPatch)
 @simulated
 async def test_a_host_zone_that_could_not_be_taken_over_is_tried_again() -> None:
     host = [ZoneInfo("Europe/Berlin")]
-    world = World(NOON, zone=lambda: host[0])
+    world = World(NOON, zone=lambda: host[0], every_minute=True)
     await world.boot([task(Job(), cron="0 14 * * *")])
     await world.passes(seconds=10)
     host[0] = ZoneInfo("Asia/Kolkata")

@@ -364,7 +364,7 @@ async def test_a_name_that_comes_back_from_a_wrong_future_is_served_from_now_on(
 
 @simulated
 async def test_a_sleep_inside_a_wait_is_noticed() -> None:
-    world = World(at("12:00:00"))
+    world = World(at("12:00:00"), every_minute=True)
     await world.boot([("t", "0 20 * * *", Job(), minutes(5))])
     await world.passes(seconds=10)
     world.clock.suspend(timedelta(seconds=20))

@@ -463,7 +463,7 @@ async def test_a_timeout_ends_the_run_and_is_a_failure() -> None:
 
 @simulated
 async def test_suspension_counts_for_timeout_and_retry() -> None:
-    world = World(at("12:00:00"))
+    world = World(at("12:00:00"), every_minute=True)
     await world.boot(
         [Registration("t", "0 12 * * *", Job(seconds=600), minutes(30), timeout=minutes(9))]
     )
@@ -1325,7 +1325,7 @@ def test_a_minute_that_comes_twice_is_served_as_the_task_says(
 
 @simulated
 async def test_a_minute_that_never_comes_is_skipped_and_said_so() -> None:
-    world = World("2026-03-28T12:00:00Z", zone="Europe/Berlin")
+    world = World("2026-03-28T12:00:00Z", zone="Europe/Berlin", every_minute=True)
     await world.boot(
         [("t", "0,30 2 * * *", Job(), minutes(5)), ("other", "30 3 * * *", Job(), minutes(5))]
     )
@@ -1344,7 +1344,7 @@ async def test_a_minute_that_never_comes_is_skipped_and_said_so() -> None:
 @simulated
 async def test_a_host_that_changes_its_zone_is_followed_and_it_is_a_change_of_schedule() -> None:
     zone = ZoneInfo("Europe/Berlin")
-    world = World(at("11:30:00"), zone=lambda: zone)
+    world = World(at("11:30:00"), zone=lambda: zone, every_minute=True)
     job = Job()
     await world.boot(
         [

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from cronpoll.core.zones import EPOCH
 from cronpoll.runtime.clock import LONGEST_WAIT, Waker, plain
 
 T = TypeVar("T")
@@ -104,12 +105,12 @@ class SimulatedClock:
     """The clock of a simulated world. `step` sets the wall clock, `suspend` puts the machine to
     sleep. `in_step`: what the kernel says of it, whether it follows a time source.
 
-    `every_minute = False` leaves out the polls at which nothing is due: a year of a daily task is
-    then a few hundred looks.
+    It leaves out the polls at which nothing is due: a year of a daily task is a few hundred looks.
+    With `every_minute` they take place, as on a real clock.
     """
 
     def __init__(
-        self, start: datetime | str = "2026-01-01T00:00:00Z", *, every_minute: bool = True
+        self, start: datetime | str = "2026-01-01T00:00:00Z", *, every_minute: bool = False
     ) -> None:
         self.every_minute = every_minute
         self.longest_wait = LONGEST_WAIT if every_minute else 86_400.0
@@ -117,6 +118,7 @@ class SimulatedClock:
         self._stepped = timedelta(0)
         self._suspended = timedelta(0)
         self._origin: float | None = None
+        self._waiting: Waker | None = None
         self.in_step = True
 
     def _loop(self) -> SimulatedLoop:
@@ -139,19 +141,33 @@ class SimulatedClock:
     async def wait(self, seconds: float, waker: Waker) -> None:
         # At least the step in which time passes here, or a wait for a fraction of it would never
         # end.
-        await waker.wait(max(seconds, 1e-6) if seconds > 0 else 0.0)
+        self._waiting = waker
+        try:
+            await waker.wait(max(seconds, 1e-6) if seconds > 0 else 0.0)
+        finally:
+            self._waiting = None
 
     def synchronised(self) -> bool:
         return self.in_step
 
     def step(self, by: timedelta) -> None:
         """Set the wall clock by that much."""
+        self._look_at_next_poll()
         self._stepped += by
 
     def suspend(self, duration: timedelta) -> None:
         """Let the machine sleep: time passes, nothing runs, and timers, which do not count sleep,
         are late by it."""
+        self._look_at_next_poll()
         self._suspended += duration
+
+    def _look_at_next_poll(self) -> None:
+        """Whoever leaves out polls would notice a change of the clock too late: the next one takes
+        place."""
+        if self.every_minute or self._waiting is None:
+            return
+        seconds = 60 - (self.wall() - EPOCH).total_seconds() % 60
+        self._loop().call_later(seconds, self._waiting.wake)
 
     async def sleep_until(self, moment: datetime | str) -> None:
         """Wait until the wall clock shows that time, steps of the clock included. What is due then

@@ -54,6 +54,11 @@ class World:
 
     cronpoll.testing.run(scenario)
 
+    Time jumps from one thing to do to the next. With `every_minute` the scheduler also polls at each
+    minute at which nothing is due, as it does on a real clock. It is at these polls that it reports
+    a suspended machine (`SuspensionDetected`) or minutes that never come, and follows a host that
+    changes its zone.
+
     With `children`, a scheduler looks for what `world.processes.command(...)` of an earlier one has
     left behind.
     """
@@ -62,7 +67,7 @@ class World:
         self,
         start: datetime | str = "2026-01-01T00:00:00Z",
         *,
-        every_minute: bool = True,
+        every_minute: bool = False,
         children: bool = False,
         **options: Any,
     ) -> None:
@@ -224,7 +229,7 @@ async def through(
 ) -> list[Any]:
     """Run a task set from `start` to `end` on a machine of its own and give back the starts: years
     in seconds."""
-    world = World(start, every_minute=False, **options)
+    world = World(start, **options)
     world.log.level = INFO
     await world.boot(registrations)
     await world.until(end)
