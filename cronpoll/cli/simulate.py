@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cronpoll.cli.common import checked, known_or_fail, moment_given, span, with_json
+from cronpoll.cli.tally import Tally
 from cronpoll.config.check import Rules
 from cronpoll.config.registry import Registry
 from cronpoll.core import events as e
@@ -105,8 +106,11 @@ class Printer(Observer):
     default="0s",
     help='How long each run takes, such as "90s". [default: no time]',
 )
+@click.option("--each", is_flag=True, help="Print every start as it happens, not the summary.")
 @click.option(
-    "--missed", is_flag=True, help="Also say which due minutes got no start of their own."
+    "--missed",
+    is_flag=True,
+    help="Like --each, and also the due minutes that got no start of their own.",
 )
 @with_json(Happening, "Print one JSON object per line.")
 def simulate(
@@ -116,13 +120,15 @@ def simulate(
     end: str | None,
     down: tuple[str, ...],
     take: str,
+    each: bool,
     missed: bool,
     as_json: bool,
 ) -> None:
     """Run a registry file through a period of time: the real scheduler on a simulated clock.
 
     Nothing of yours is executed; every run succeeds, after the time given with --take. Times
-    without an offset are of this machine's zone.
+    without an offset are of this machine's zone. Prints a summary: the starts of each task, late
+    ones, the longest gap, what was missed or skipped, and what changes of the clocks did.
     """
     host = HostZone()()
     now = SystemClock().wall()
@@ -141,28 +147,33 @@ def simulate(
         raise click.BadParameter(str(error), param_hint="--take") from error
     if stop <= start:
         raise click.BadParameter("it ends before it begins", param_hint="--to")
-    printer = Printer(_zones(registry, host.tzinfo), as_json, missed)
-    with _progress(printer, start, stop):
-        run(
-            lambda: _until_nobody_listens(
-                printer, through(registry, host.tzinfo, start, stop, downs, printer, length)
-            )
-        )
-    if not as_json:
-        click.echo(f"{printer.starts} starts", err=True)
+    zones = _zones(registry, host.tzinfo)
+    printed = each or missed or as_json
+    observer = Printer(zones, as_json, missed) if printed else Tally(zones)
+    life = through(registry, host.tzinfo, start, stop, downs, observer, length)
+    with _progress(observer, start, stop):
+        run(lambda: _until_nobody_listens(observer, life))
+    if isinstance(observer, Tally):
+        for line in observer.lines(start, stop, host.tzinfo):
+            click.echo(line)
+    elif not as_json:
+        click.echo(f"{observer.starts} starts", err=True)
 
 
-async def _until_nobody_listens(printer: Printer, life: Coroutine[Any, Any, None]) -> None:
+async def _until_nobody_listens(observer: Printer | Tally, life: Coroutine[Any, Any, None]) -> None:
     """Live it, but not longer than somebody reads what is printed."""
     task = asyncio.get_running_loop().create_task(life)
-    printer.give_up = task.cancel
+    if isinstance(observer, Tally):
+        await task
+        return
+    observer.give_up = task.cancel
     try:
         await task
     except asyncio.CancelledError:
-        if printer.closed is None:
+        if observer.closed is None:
             raise
-    if printer.closed is not None:
-        raise printer.closed
+    if observer.closed is not None:
+        raise observer.closed
 
 
 def _zones(registry: Registry, host: tzinfo) -> dict[str, tzinfo]:
@@ -223,10 +234,11 @@ async def through(
 
 
 @contextmanager
-def _progress(printer: Printer, start: datetime, stop: datetime) -> Iterator[None]:
-    """A bar on a terminal, for simulations long enough to wait for, if their result goes
-    elsewhere."""
-    if stop - start < _PROGRESS_FROM or not sys.stderr.isatty() or sys.stdout.isatty():
+def _progress(observer: Printer | Tally, start: datetime, stop: datetime) -> Iterator[None]:
+    """A bar on a terminal, for simulations long enough to wait for, unless starts are printed
+    there."""
+    printed = isinstance(observer, Printer) and sys.stdout.isatty()
+    if stop - start < _PROGRESS_FROM or not sys.stderr.isatty() or printed:
         yield
         return
     import threading
@@ -240,8 +252,8 @@ def _progress(printer: Printer, start: datetime, stop: datetime) -> Iterator[Non
 
         def show() -> None:
             while not over.wait(0.2):
-                if printer.now is not None:
-                    bar.update(shown, completed=(printer.now - start).total_seconds())
+                if observer.now is not None:
+                    bar.update(shown, completed=(observer.now - start).total_seconds())
 
         thread = threading.Thread(target=show, daemon=True)
         thread.start()

@@ -392,6 +392,24 @@ def test_a_simulation_tells_starts_and_what_downtime_did_to_them(tmp_path: Path)
     ]
 
 
+def test_a_simulation_comes_to_a_summary(tmp_path: Path) -> None:
+    output = invoke(
+        "simulate", written(tmp_path), "--from", "2026-03-28T00:30", "--to", "2026-10-26T00:30",
+        "--down", "2026-05-01T10:10..2026-05-01T14:10", "--take", "30m",
+    ).output  # fmt: skip
+    head, _, *table = output.splitlines()
+    assert head.startswith("Sat 2026-03-28 00:30+00:00 to Mon 2026-10-26 00:30+00:00: ")
+    rows = {row.split()[0]: row.split() for row in table if row}
+    assert rows["TASK"] == ["TASK", "STARTS", "LATE", "MISSED", "SKIPPED", "LONGEST", "GAP"]
+    assert rows["berlin"][1:5] == ["212", "0", "0", "0"]
+    assert rows["hourly"][3:5] == ["3", "0"]
+    assert rows["hourly"][5:] == ["4h", "10m", "from", "Fri", "2026-05-01", "10:00+00:00"]
+    assert table[-2:] == [
+        "2026-03-29 02:30 never comes: berlin",
+        "2026-10-25 an hour comes twice: berlin starts once more in its repetition",
+    ]
+
+
 def test_runs_that_take_time_are_not_overtaken(tmp_path: Path) -> None:
     output = invoke(
         "simulate",
@@ -619,7 +637,7 @@ def test_each_command_explains_itself_with_an_example_and_speaks_json(
         ["journal", "dump", "--state-dir", "STATE"],
         ["history", "t0", "--state-dir", "STATE"],
         ["next", "FILE", "-n", "10000"],
-        ["simulate", "FILE", "--from", "2026-01-01", "--to", "2026-06-01"],
+        ["simulate", "FILE", "--each", "--from", "2026-01-01", "--to", "2026-06-01"],
         ["explain", "* * * * *", "-n", "10000"],
     ],
     ids=lambda arguments: arguments[0],

@@ -54,10 +54,10 @@ class World:
 
     cronpoll.testing.run(scenario)
 
-    Time jumps from one thing to do to the next. With `every_minute` the scheduler also polls at each
-    minute at which nothing is due, as it does on a real clock. It is at these polls that it reports
-    a suspended machine (`SuspensionDetected`) or minutes that never come, and follows a host that
-    changes its zone.
+    Time jumps from one thing to do to the next. With `every_minute` the scheduler also polls at
+    each minute at which nothing is due, as it does on a real clock. It is at these polls that it
+    reports a suspended machine (`SuspensionDetected`) or minutes that never come, and follows a
+    host that changes its zone.
 
     With `children`, a scheduler looks for what `world.processes.command(...)` of an earlier one has
     left behind.
