@@ -43,6 +43,7 @@ from cronpoll.core.options import (
     Concurrency,
     Interrupted,
     OnChange,
+    OnStart,
     RepeatedHour,
     Row,
 )
@@ -79,6 +80,7 @@ class TaskOptions(TypedDict, total=False):
     timezone: str
     repeated_hour: RepeatedHour
     on_change: OnChange
+    on_start: OnStart
     catch_up: CatchUp
     interrupted: Interrupted
     concurrency: Concurrency

@@ -149,6 +149,8 @@ class Task:
     retry_delay: timedelta = timedelta(0)  # that it was given, and that no restart makes longer
     owed_at: datetime | None = None
     owed_nominal: datetime | None = None
+    on_start: datetime | None = None  # a start that is owed since the machine or daemon started
+    on_start_in: str = ""  # the instance that said so last
     # What stayed owed is not owed any more, by this; the cause has to follow.
     owed_ended: e.TaskMissed | e.TaskSkipped | None = None
     passed_asleep: e.Event | None = None  # settled while suspended; an edit has to follow
@@ -331,6 +333,8 @@ class Facts:
     # Events carry their effects. Those of older versions do not: what these wrote in another way is
     # not held against them.
     effects: bool = False
+    boot_id: str = ""
+    new_boot: bool | None = None  # the present instance is the first of its boot; None: not known
 
     def task(self, name: str, config: TaskConfig, at: datetime) -> Task:
         """A name that is registered anew."""

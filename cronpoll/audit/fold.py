@@ -97,6 +97,7 @@ def begin(facts: Facts, book: Book) -> None:
     facts.registered = sum(task.registered for task in facts.tasks.values())
     facts.open = sum(len(task.runs) for task in facts.tasks.values())
     facts.scheduler, facts.instance = book.scheduler_identifier, book.instance_id
+    facts.boot_id, facts.new_boot = book.boot_id, None
     facts.state = "running" if book.instance_open else "stopped"
     facts.begun, facts.bound, facts.bound_unknown = True, None, True
     facts.maybe_held = {name for name, state in book.tasks.items() if state.maybe_alive}
@@ -130,6 +131,7 @@ def _from_state(facts: Facts, state: TaskState) -> Task:
         task.quarantine = task.quarantine_told = facts.unset(until)
         task.quarantine_cut = True
     task.owed_at, task.owed_nominal = state.owed_at, state.owed_period
+    task.on_start = state.on_start_at
     task.interrupted = LONG_AGO if state.interrupted else None
     task.suspended = state.suspended
     asleep_until = state.suspended_until
@@ -315,6 +317,7 @@ def _served(facts: Facts, task: Task, event: e.TaskRunStarted, now: datetime) ->
         task.settled = served
     task.newest, task.period, task.nominal = event.run_id, scheduled, event.period
     task.retry = task.owed_at = task.owed_nominal = task.interrupted = task.announced = None
+    task.on_start = None
     task.last_start = now
     task.edited = False
     explained(task)
@@ -388,6 +391,11 @@ def _failed(facts: Facts, task: Task, event: e.TaskRunFailed) -> None:
             task.retry = task.retry_told = facts.unset(event.next_retry_at)
             task.retry_delay = event.next_retry_at - event.at
         _given_up(facts, task, event)
+
+
+def _start_owed(facts: Facts, task: Task, event: e.TaskStartOwed) -> None:
+    facts.active = event.at
+    task.on_start, task.on_start_in = event.due_at, facts.instance
 
 
 def _start_ordered(facts: Facts, task: Task, event: e.TaskStartOrdered) -> None:
@@ -503,6 +511,8 @@ def _dropped(_: Facts, task: Task, event: e.TaskAttemptDropped) -> None:
         task.interrupted = None
     elif event.trigger == "owed":
         task.owed_at = task.owed_nominal = None
+    elif event.trigger == "on-start":
+        task.on_start = None
     else:
         task.retry = None
     task.last = event
@@ -594,7 +604,7 @@ def _overridden(facts: Facts, task: Task, event: e.TaskOverridden) -> None:
         task.interrupted = None
     if edit.reset:
         task.retry = task.owed_at = task.owed_nominal = task.last_end = task.run_began = None
-        task.last_attempt = None
+        task.last_attempt = task.on_start = None
         task.ran_before = False
     task.last = event
 
@@ -641,6 +651,7 @@ def _resumed(facts: Facts, task: Task, event: e.TaskResumed) -> None:
     if not task.asleep:
         task.settled = max(task.settled, passed_until(event, ended_at))
         task.retry = task.owed_at = task.owed_nominal = task.interrupted = None
+        task.on_start = None
         task.free = event.at
 
 
@@ -732,6 +743,7 @@ def _orphaned(facts: Facts, task: Task, event: e.TaskOrphaned) -> None:
     facts.registered -= task.registered
     task.registered = False
     task.retry = task.owed_at = task.owed_nominal = task.interrupted = None
+    task.on_start = None
     task.ordered.clear()
     task.detached = set(task.runs)
 
@@ -768,7 +780,7 @@ def _unseen_start(task: Task, at: datetime) -> None:
     task.settled = max(task.settled, at)
     task.served = at if task.served is None else max(task.served, at)
     task.newest = task.period = task.retry = task.owed_at = task.owed_nominal = None
-    task.announced = task.quarantine = None
+    task.announced = task.quarantine = task.on_start = None
     explained(task)
     task.last_start = task.last_attempt = at
     task.ran_before = True
@@ -832,6 +844,9 @@ def _instance_started(facts: Facts, event: e.InstanceStarted) -> None:
         if task.asleep_until is not None:
             task.asleep_until = min(task.asleep_until, begun + task.asleep_for)
     facts.scheduler = event.scheduler_identifier
+    known = facts.instance or facts.durable
+    facts.new_boot = event.boot_id != facts.boot_id if known and event.boot_id else None
+    facts.boot_id = event.boot_id
     if facts.instance:
         facts.instances.append(facts.instance)
     facts.carries = facts.numbers_lost = False
@@ -930,6 +945,7 @@ OF_A_TASK: Final[Mapping[type[e.Event], Callable[[Facts, Any, Any], None]]] = {
     e.TaskRunCompleted: _completed,
     e.TaskRunFailed: _failed,
     e.TaskRunReplaced: _replaced,
+    e.TaskStartOwed: _start_owed,
     e.TaskStartOrdered: _start_ordered,
     e.TaskStartOrderDropped: _order_dropped,
     e.TaskRunStopOrdered: _stop_ordered,

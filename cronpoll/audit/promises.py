@@ -27,7 +27,8 @@ START_OWED: Final = Guarantee(
     "start-owed",
     "A run starts only by hand or because a start is owed: for a due minute, a retry, an "
     "interrupted run, or what "
-    "stayed owed when a schedule was edited or a run began by hand; and only of a "
+    "stayed owed when a schedule was edited or a run began by hand, or the start of the machine or "
+    "the daemon; and only of a "
     "registered task, while the scheduler is active",
     ("001 S3", "003 S3"),
 )

@@ -240,6 +240,19 @@ class Ticks:
         return (self._days is None or by_day) and (self._weekdays is None or by_weekday)
 
 
+class NoTicks(Ticks):
+    """Of a task without a cron: none."""
+
+    def __init__(self, zone: tzinfo) -> None:
+        super().__init__("* * * * *", zone, first_only=False)
+
+    def latest(self, _: datetime) -> None:
+        return None
+
+    def after(self, _: datetime) -> None:
+        return None
+
+
 def _up_to_minute(moment: datetime) -> datetime:
     return moment if not moment.second else moment.replace(second=0) + MINUTE
 
@@ -651,4 +664,4 @@ def ticks_of(name: str, config: TaskConfig, zone_named: ZoneNamed) -> AnyTicks:
 
 @lru_cache(maxsize=10_000)
 def _nominals(expression: str, zone: tzinfo, first_only: bool) -> Ticks:
-    return Ticks(expression, zone, first_only)
+    return Ticks(expression, zone, first_only) if expression else NoTicks(zone)

@@ -605,7 +605,7 @@ def _table(job: Job | krontab.Job) -> dict[str, Any]:
     written = {
         "name": job.name,
         "description": job.description,
-        "cron": job.cron,
+        **({"cron": job.cron} if job.cron else {"on_start": "boot"}),
         "command": list(job.command),
     }
     return written | {key: value for key, value in optional.items() if value is not None}

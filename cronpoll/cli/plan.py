@@ -76,7 +76,7 @@ def plan(
     book = Book("") if state is None else state.book
     slots = registry.daemon.max_concurrent
     answer = _answer(reader.place) if alive else at_a_start(book, clock, now, slots)
-    changes = changes_of(book, registry, now, zone, answer, alive=alive)
+    changes = changes_of(book, registry, now, zone, answer, alive=alive, boot_id=clock.boot_id())
     changes = with_keys(changes, registry, reader.place, now)
     if as_json:
         print_json(Plan(alive, tuple(changes), answer.clock))

@@ -76,6 +76,7 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 # catch_up = "once"                 # "if-run-before", "never": what becomes of minutes missed while nothing ran
 # concurrency = "queue"             # "forbid", "replace", "allow": a minute that is due while the task still runs
 # interrupted = "restart"           # "abandon": a run that died with the daemon is not started again
+# on_start = "boot"                 # "daemon": also when the machine, or the daemon, has started; then cron may be left out
 # on_change = "keep"                # "reset": an edited schedule clears the task's times
 # suspend = false
 # deadline = "2h"                   # later than this after it was due, it is not started

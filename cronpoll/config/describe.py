@@ -88,9 +88,13 @@ def schema() -> dict[str, Any]:
                     }
                 },
             ),
-            _if(_at("defaults", {"required": ["cron"]}), {}, _in_tasks({"required": ["cron"]})),
+            _if(_at("defaults", _TIMED), {}, _in_tasks(_TIMED)),
         ],
     }
+
+
+_TIMED: Final = {"anyOf": [{"required": ["cron"]}, {"required": ["on_start"]}]}
+"""When it starts has to be said."""
 
 
 def _without_pattern(kind: dict[str, Any]) -> dict[str, Any]:

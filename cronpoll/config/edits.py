@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final
 
 from cronpoll.config.registry import Task
-from cronpoll.core.changes import WHAT_IT_RUNS, changes_in_words
+from cronpoll.core.changes import WHAT_IT_RUNS, changes_in_words, timing_said
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.model import TaskConfig, milliseconds
 from cronpoll.core.options import Row, rows
@@ -29,7 +29,11 @@ def edits(before: Iterable[Task], after: Iterable[Task]) -> list[str]:
     """What differs between two versions of a file, a line for each task."""
     old = {task.name: task for task in before}
     new = {task.name: task for task in after}
-    found = [f"{_named(name)}: added, {task.cron}" for name, task in new.items() if name not in old]
+    found = [
+        f"{_named(name)}: added, {timing_said(task.cron, task.on_start)}"
+        for name, task in new.items()
+        if name not in old
+    ]
     found += [f"{_named(name)}: removed" for name in old if name not in new]
     for name, task in new.items():
         known = old.get(name)

@@ -357,9 +357,12 @@ class _Reader:
         written = entry.get("name")
         name = written if isinstance(written, str) else None
         own = self._options(entry, path, name, _TASK_KEYS)
-        for key in ("name", "cron"):
-            if key not in entry and not (key == "cron" and self._cron_is_given):
-                problems.add(path, f'the key "{key}" is missing', name, at_key=True)
+        started = "on_start" in entry or "on_start" in defaults
+        timed = "cron" in entry or self._cron_is_given
+        if "name" not in entry:
+            problems.add(path, 'the key "name" is missing', name, at_key=True)
+        if not timed and not started:
+            problems.add(path, 'the key "cron" is missing', name, at_key=True)
         here = (self._file, index)
         if name is not None and (first := self._seen.setdefault(name, here)) != here:
             line = self._empty.places[first[0]].value(("task", first[1], "name")).line
@@ -368,7 +371,9 @@ class _Reader:
         if ("callback" in entry) == ("command" in entry):
             text = 'expected either "callback" or "command"'
             problems.add(path, text, name, at_key=True)
-        options = self._fitting(entry, own, path, defaults, name)
+        options = self._fitting(entry, own, path, defaults, name, timed=timed or not started)
+        if started and not timed:
+            options["cron"] = ""
         self._check_wish(own, options, path, name)
         if isinstance(options.get("cron"), Timing):
             self._translate(options, path, name)
@@ -407,6 +412,8 @@ class _Reader:
         path: Path,
         defaults: dict[str, Any],
         name: str | None,
+        *,
+        timed: bool,
     ) -> dict[str, Any]:
         """Own options over defaults. What cannot apply is an error where it is written in the task,
         else ignored."""
@@ -415,6 +422,7 @@ class _Reader:
             own.get("isolation", defaults.get("isolation")),
             own.get("concurrency", defaults.get("concurrency")),
             tuple(key for key in _NEEDED if key in own or key in defaults),
+            timed,
         )
         if not own.keys().isdisjoint(useless):
             for key in [key for key in own if key in useless]:
@@ -448,12 +456,19 @@ _NEEDED: Final = tuple(
 )
 
 
+_OF_SPREAD: Final = ("window", "distribution", "seed", "only", "avoid")
+
+
 @lru_cache(maxsize=1_024)
 def _useless(
-    is_command: bool, isolation: str | None, concurrency: str | None, given: tuple[str, ...]
+    is_command: bool,
+    isolation: str | None,
+    concurrency: str | None,
+    given: tuple[str, ...],
+    timed: bool,
 ) -> dict[str, str]:
     """The options that mean nothing for such a task, each with the reason. `given`: those that
-    others need."""
+    others need. `timed`: it has a cron."""
     kind = "command" if is_command else "callback"
     apart = is_command or isolation == "process"
     found: dict[str, str] = {}
@@ -465,6 +480,8 @@ def _useless(
             found[row.name] = 'does not apply to a callback without isolation = "process"'
         elif needs and needs not in given:
             found[row.name] = f"needs a {needs}"
+    if not timed:
+        found |= dict.fromkeys(_OF_SPREAD, "needs a cron")
     if not is_command and isolation == "thread":
         found["timeout"] = NO_END
         if concurrency == "replace":

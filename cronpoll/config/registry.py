@@ -182,9 +182,11 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.CRON,
             "schedule",
-            "When it is due, see CRON EXPRESSIONS. It may stand in [defaults].",
+            "When it is due, see CRON EXPRESSIONS. It may stand in [defaults]. A task with "
+            "`on_start` can do without.",
+            "none, with `on_start`; else required",
         ),
-    ]
+    ] = ""
     dialect: Annotated[
         Dialect,
         Option(

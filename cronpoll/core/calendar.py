@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, tzinfo
 from typing import Final, Protocol
 
-from cronpoll.core.cron import Passed, Schedule, parse
+from cronpoll.core.cron import Passed, Schedule, parse, parse_registered
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import MICROSECOND, Stretch, TaskConfig, TaskState, with_stretch
 from cronpoll.core.periods import WINDOW_LIMIT, Choice, Closed, Spread
@@ -118,8 +118,15 @@ def schedule_of(
     name: str, expression: str, zone: tzinfo, repeated_hour: str, spread: Spread | None
 ) -> AnySchedule:
     """When a task is due: at its minutes, or at the times that its windows choose."""
-    plain = Schedule(parse(expression), zone_of(zone), repeated_hour == "first")
+    plain = Schedule(parse_registered(expression), zone_of(zone), repeated_hour == "first")
     return plain if spread is None else PeriodSchedule(name, spread, plain)
+
+
+def _check(config: TaskConfig) -> None:
+    """`InvalidCronExpressionError` if it cannot be computed with. None at all is fine for a task
+    that something else starts."""
+    if config.cron_expression or config.options.on_start is None:
+        parse(config.cron_expression)
 
 
 class Calendar:
@@ -137,6 +144,7 @@ class Calendar:
     def schedule(self, name: str, config: TaskConfig) -> AnySchedule:
         """Of a recorded config. `InvalidCronExpressionError` if it cannot be computed with."""
         options = config.options
+        _check(config)
         return self._schedule(
             name, config.cron_expression, config.zone, options.repeated_hour, options.spread
         )
@@ -151,7 +159,7 @@ class Calendar:
     def problem(self, config: TaskConfig) -> str | None:
         """Why a recorded config cannot be computed with, or None."""
         try:
-            parse(config.cron_expression)
+            _check(config)
         except InvalidCronExpressionError as error:
             return error.message
         return None

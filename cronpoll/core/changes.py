@@ -20,6 +20,11 @@ _FIELDS: Final = Options.__struct_fields__
 WHAT_IT_RUNS: Final = "what it runs"
 
 
+def timing_said(cron: str, on_start: str | None) -> str:
+    """By what a task starts, as the registry file has it."""
+    return ", ".join(each for each in (cron, on_start and f"on_start {on_start}") if each)
+
+
 def differing(old: TaskConfig, new: TaskConfig) -> list[str]:
     """The options that differ, by the names that records have: `spread` for all that makes a
     window, `fingerprint` for what is run, `zone` for the zone in force."""
@@ -45,7 +50,7 @@ def _said(old: TaskConfig, new: TaskConfig, names: list[str]) -> Iterator[str]:
     before, after = old.options, new.options
     for name in names:
         if name == "cron":
-            yield f"cron {old.cron_expression} → {new.cron_expression}"
+            yield f"cron {old.cron_expression or 'none'} → {new.cron_expression or 'none'}"
         elif name == "retry_delay":
             yield f"retry_delay {_length(old.retry_delay_ms)} → {_length(new.retry_delay_ms)}"
         elif name == "zone":

@@ -536,6 +536,30 @@ def parse(text: str) -> CronExpression:
         raise
 
 
+class _NoCalendar(CronExpression):
+    """No expression at all: a task that only something else than the time of day starts."""
+
+    def on_wall(self, _: int) -> bool:
+        return False
+
+    def next_on_wall(self, _: int) -> None:
+        return None
+
+    def next_in(self, *_: int) -> None:
+        return None
+
+    def previous_on_wall(self, _: int) -> None:
+        return None
+
+
+_NO_CALENDAR: Final = _NoCalendar("", 0, (0,) * 7, 0)
+
+
+def parse_registered(text: str) -> CronExpression:
+    """The expression of a task, which may have none: the text is empty then."""
+    return parse(text) if text else _NO_CALENDAR
+
+
 def strictly(text: str) -> CronExpression:
     """The same without a thought about what was meant."""
     fields = text.replace("\t", " ").split(" ")

@@ -129,7 +129,9 @@ def translated(text: str) -> Timing:
     words = [word for word in re.split("[ \t]+", text) if word]
     if len(words) == 1 and words[0].startswith("@"):
         if words[0] == "@reboot":
-            raise UntranslatableError("@reboot is no time of the calendar")
+            raise UntranslatableError(
+                '@reboot is no time of the calendar; write on_start = "boot" instead of cron'
+            )
         if words[0] not in MACROS:
             raise UntranslatableError(f"{quoted(words[0])} is not among {', '.join(MACROS)}")
     elif len(words) != len(FIELDS):

@@ -36,6 +36,7 @@ from cronpoll.core.model import (
     TaskConfig,
     Trigger,
 )
+from cronpoll.core.options import OnStart
 
 DEBUG: Final = 10
 INFO: Final = 20
@@ -65,6 +66,7 @@ class InstanceStarted(Event, frozen=True):
     instance_id: str
     host_zone: str
     max_concurrent: Count | None = None
+    boot_id: str = ""
 
 
 class SchedulerInitializationStarted(Event, frozen=True):
@@ -177,6 +179,16 @@ class TaskRunReplaced(Event, frozen=True, gc=False):
     run_id: str
     given_up: bool = False
     exit: ProcessExit | None = None
+
+
+class TaskStartOwed(Event, frozen=True, gc=False):
+    """A start is owed at once beside the schedule: the machine has booted, or the daemon has
+    started (`on_start`)."""
+
+    journaled = True
+    task_name: str
+    due_at: Instant = msgspec.field(name="scheduledTime")
+    on_start: OnStart
 
 
 class TaskStartOrdered(Event, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.calendar import Calendar, DueTimes
-from cronpoll.core.changes import changes_in_words
+from cronpoll.core.changes import changes_in_words, timing_said
 from cronpoll.core.model import Book, TaskConfig, TaskState
 from cronpoll.core.reconcile import reconcile
 from cronpoll.core.steps import Now, Start, Timers, next_step, started
@@ -36,13 +36,16 @@ def planned(
     waiting: Mapping[str, datetime],
     behind: datetime | None,
     free: int | None,
+    boot_id: str,
 ) -> list[Change]:
     """What taking these registrations over now would do, in order. `alive`: as a reload; otherwise
     as a start of the daemon. `waiting`: who waits for a slot, and since when. `behind`: what is
     recorded until then, if the clock is not believed. `free`: so many runs may begin; None: any
-    number."""
+    number. `boot_id`: of the machine, now."""
     moment = Now(now, 0.0, now, behind)
-    outcome = reconcile(book, wanted, moment, calendar, after_restart=not alive, waiting=waiting)
+    outcome = reconcile(
+        book, wanted, moment, calendar, after_restart=not alive, waiting=waiting, boot_id=boot_id
+    )
     found = [
         change for event in outcome.events if (change := told(event, calendar, now)) is not None
     ]
@@ -86,6 +89,8 @@ def _started(name: str, start: Start, calendar: Calendar, when: str) -> Change:
 
 def served(start: Start | e.TaskRunStarted, calendar: Calendar) -> str:
     """What a start is for, in words."""
+    if start.trigger == "on-start":
+        return "on start"
     return f"{start.trigger} for {local(start.due_at, calendar.zones.host.tzinfo)}"
 
 
@@ -127,10 +132,10 @@ def told(event: e.Event, calendar: Calendar, now: datetime) -> Change | None:
             config = TaskConfig(
                 event.cron_expression, event.retry_delay_ms, event.zone, event.options
             )
-            first = _following(event.task_name, config, calendar, now)
-            return Change(
-                "added", event.task_name, f"added, {event.cron_expression}; first due {first}"
-            )
+            text = f"added, {timing_said(event.cron_expression, event.options.on_start)}"
+            if event.cron_expression:
+                text += f"; first due {_following(event.task_name, config, calendar, now)}"
+            return Change("added", event.task_name, text)
         case e.TaskOrphaned(reason="unregistered"):
             return Change("removed", event.task_name, "removed; what it was owed or ordered ends")
         case e.TaskOverridden():

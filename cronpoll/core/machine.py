@@ -140,6 +140,7 @@ def replay(book: Book, history: Iterable[e.Event]) -> Book:
 def _instance_started(book: Book, event: e.InstanceStarted) -> None:
     book.instance_id = event.instance_id
     book.instance_open = True
+    book.boot_id = event.boot_id
 
 
 def _stopped(book: Book, _: e.SchedulerStopped) -> None:
@@ -223,6 +224,7 @@ def _overridden(task: TaskState, event: e.TaskOverridden) -> None:
             task.last_failure_at
         ) = None
         task.last_error = task.retry_at = task.owed_at = task.owed_period = None
+        task.on_start_at = None
 
 
 def _overridden_before(task: TaskState, event: e.TaskOverridden) -> e.TaskOverridden:
@@ -242,7 +244,7 @@ def _overridden_before(task: TaskState, event: e.TaskOverridden) -> e.TaskOverri
 def _orphaned(task: TaskState, event: e.TaskOrphaned) -> None:
     if event.reason == "unregistered":
         task.registered = False
-        task.retry_at = task.owed_at = task.owed_period = None
+        task.retry_at = task.owed_at = task.owed_period = task.on_start_at = None
         task.interrupted = False
         task.ordered = ()
         task.runs = tuple(replace(run, detached=True) for run in task.runs)
@@ -294,7 +296,12 @@ def _started(task: TaskState, event: e.TaskRunStarted) -> None:
     task.due_at = event.due_at
     task.period = event.period
     task.retry_at = task.owed_at = task.owed_period = task.quarantined_until = None
+    task.on_start_at = None
     task.interrupted = False
+
+
+def _start_owed(task: TaskState, event: e.TaskStartOwed) -> None:
+    task.on_start_at = event.due_at
 
 
 def _start_ordered(task: TaskState, event: e.TaskStartOrdered) -> None:
@@ -510,7 +517,7 @@ def _resumed(task: TaskState, event: e.TaskResumed) -> None:
         settled_until = event.at if event.open_at is None else event.open_at - MICROSECOND
     if lifted and settled_until is not None:
         task.settled_until = max(task.settled_until, settled_until)
-        task.retry_at = task.owed_at = task.owed_period = None
+        task.retry_at = task.owed_at = task.owed_period = task.on_start_at = None
         task.interrupted = False
 
 
@@ -523,6 +530,8 @@ def _dropped(task: TaskState, event: e.TaskAttemptDropped) -> None:
         task.interrupted = False
     elif event.trigger == "owed":
         task.owed_at = task.owed_period = None
+    elif event.trigger == "on-start":
+        task.on_start_at = None
     else:
         task.retry_at = None
 
@@ -635,6 +644,7 @@ _OF_TASK: Final[dict[type[e.Event], Callable[[TaskState, Any], None]]] = {
     e.TaskRunCompleted: _completed,
     e.TaskRunFailed: _failed,
     e.TaskRunReplaced: _replaced,
+    e.TaskStartOwed: _start_owed,
     e.TaskStartOrdered: _start_ordered,
     e.TaskStartOrderDropped: _order_dropped,
     e.TaskRunStopOrdered: _stop_ordered,

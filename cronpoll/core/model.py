@@ -42,7 +42,7 @@ import msgspec
 from cronpoll.core.options import Settings, Shared
 from cronpoll.core.periods import Spread
 
-Trigger = Literal["due", "boot", "owed", "retry", "interrupted", "manual"]
+Trigger = Literal["due", "boot", "owed", "retry", "interrupted", "manual", "on-start"]
 
 Callback = Callable[[], Any]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -281,7 +281,8 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     schedule or by hand, and `run_began` its start: what fell due between the two fell into the
     task's own run. `retry_after_ms` is the delay that a pending retry was given: it is fixed when
     the run ends, whatever is edited later. `owed_at` and `owed_period`: a start that is owed beside
-    what the schedule says. `suspended` is the operator's doing; the registration can suspend the
+    what the schedule says. `on_start_at`: one that is owed because the machine has booted or the
+    daemon has started. `suspended` is the operator's doing; the registration can suspend the
     task, too. `suspension` is what was said with it: apart, because few tasks have one. `ordered`
     are starts by hand that are to come, the next one first.
     `maybe_alive` are runs that ended with their process, or by being given up: children
@@ -329,6 +330,7 @@ class TaskState(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     ordered: tuple[OrderedStart, ...] = ()
     trouble: Trouble | None = None
     pinged: tuple[Told, ...] = ()
+    on_start_at: Instant | None = None
 
     @property
     def suspended_until(self) -> datetime | None:
@@ -356,6 +358,8 @@ class Book(msgspec.Struct):
     tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
     told: tuple[Told, ...] = ()
     """Of trouble of the daemon itself."""
+    boot_id: str = ""
+    """Of the machine, when the last instance started."""
 
 
 def with_stretch(

@@ -38,6 +38,7 @@ from cronpoll.core.values import (
 
 RepeatedHour = Literal["both", "first"]
 OnChange = Literal["keep", "reset"]
+OnStart = Literal["boot", "daemon"]
 CatchUp = Literal["once", "if-run-before", "never"]
 Interrupted = Literal["restart", "abandon"]
 Concurrency = Literal["queue", "forbid", "replace", "allow"]
@@ -160,6 +161,17 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             '`"replace"` needs something that can be ended, so not a function in a thread.',
         ),
     ] = "queue"
+    on_start: Annotated[
+        OnStart | None,
+        Option(
+            choice(*get_args(OnStart)),
+            "policy",
+            "Starts the task when the machine has booted, once in each boot, or whenever the "
+            "daemon starts. It begins when the daemon does; a task that is added later waits for "
+            "the next time. Such a task can do without `cron`.",
+            "never",
+        ),
+    ] = None
     retry_backoff: Annotated[
         float,
         msgspec.Meta(ge=1, le=1_000),

@@ -10,6 +10,7 @@ even asked. Otherwise a start is owed for the first of these that holds:
     interrupted  it was running when an earlier instance died (or was cut off by a stop), and has
                  not started since
     owed         a start was still owed when the schedule was replaced, or when a run began by hand
+    on-start     the machine has booted, or the daemon has started, and the task has `on_start`
     retry        the last run failed and its retry delay has elapsed
 
 One start settles all of them, because folding it moves `settled_until` and clears the rest. So

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from cronpoll.core import events as e
-from cronpoll.core.changes import changes_in_words
+from cronpoll.core.changes import changes_in_words, timing_said
 from cronpoll.core.cron import Passed
 from cronpoll.core.model import MILLISECOND, NOTHING_SAID, Operator, TaskConfig, TaskState
 from cronpoll.core.text import utc_text
@@ -144,6 +144,10 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
     e.TaskRetryPreempted: lambda event: f"the pending retry is gone: {event.reason}",
     e.TaskSuspended: _suspended,
     e.TaskRunStopOrdered: _stop_ordered,
+    e.TaskStartOwed: lambda event: (
+        "a start is owed: "
+        + ("the machine has booted" if event.on_start == "boot" else "the daemon has started")
+    ),
     e.TaskStartOrdered: lambda event: (
         f"a start was ordered for {utc_text(event.due_at)}{_ordered(event.ordered_by)}"
     ),
@@ -162,7 +166,9 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
         f"the clock shows {utc_text(event.due_at)} again: what was started then is not started "
         "a second time"
     ),
-    e.TaskAdded: lambda event: f"registered: {event.cron_expression} in {event.zone}",
+    e.TaskAdded: lambda event: (
+        f"registered: {timing_said(event.cron_expression, event.options.on_start)} in {event.zone}"
+    ),
     e.TaskOverridden: _overridden,
     e.TaskOrphaned: lambda event: (
         "left out of the registrations" if event.reason == "unregistered" else None
@@ -371,6 +377,8 @@ def still_open(task: TaskState, now: datetime, *, alive: bool) -> str:
 
 
 def does_not_match(config: TaskConfig) -> str:
+    if not config.cron_expression:
+        return "not due: it has no cron"
     return f"not due: {config.cron_expression} in {config.zone} does not match it"
 
 

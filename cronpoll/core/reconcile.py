@@ -36,6 +36,13 @@ class Reconciled(NamedTuple):
     orphaned: int
 
 
+class Restarted(NamedTuple):
+    """An instance before this one is gone. `new_boot`: and so is the boot of its machine."""
+
+    identifier: str
+    new_boot: bool
+
+
 def reconcile(
     book: Book,
     wanted: Sequence[tuple[str, TaskConfig]],
@@ -44,17 +51,20 @@ def reconcile(
     *,
     after_restart: bool,
     waiting: Mapping[str, datetime] = _NOBODY,
+    boot_id: str = "",
 ) -> Reconciled:
     """Compare `wanted` with the book.
 
     `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a
-    slot, and since when.
+    slot, and since when. `boot_id`: the boot of the machine in which an instance starts now.
     """
     events: list[e.Event] = []
     preserved: list[str] = []
     added = overridden = orphaned = 0
     names = {name for name, _ in wanted}
     identifier = book.scheduler_identifier
+    new_boot = boot_id != book.boot_id or not boot_id
+    restarted = Restarted(identifier, new_boot) if after_restart else None
 
     for name, task in book.tasks.items():
         if after_restart and task.runs and not (task.registered and name in names):
@@ -69,13 +79,7 @@ def reconcile(
         known = book.tasks.get(name)
         if known is None or not known.registered:
             added += 1
-            handled: tuple[datetime, ...] = ()
-            served: tuple[Stretch, ...] = ()
-            if known is not None:
-                settled = _settled(known, now.wall)
-                handled = _handled(known, config, now.wall, calendar, settled)
-                served = calendar.served(known, config, handled, now.wall)
-            events += steps.added(name, config, known, handled, served, now.wall, now.behind)
+            events += _added(name, config, known, now, calendar, restarted)
             continue
         if known.config == config:
             preserved.append(name)
@@ -83,10 +87,32 @@ def reconcile(
                 continue  # the usual case, a hundred thousand times
         else:
             overridden += 1
-        events += _kept(
-            known, config, now, calendar, waiting.get(name), identifier if after_restart else None
-        )
+        events += _kept(known, config, now, calendar, waiting.get(name), restarted)
     return Reconciled(events, added, preserved, overridden, orphaned)
+
+
+def _added(
+    name: str,
+    config: TaskConfig,
+    known: TaskState | None,
+    now: Now,
+    calendar: Calendar,
+    restarted: Restarted | None,
+) -> steps.Events:
+    """A name that comes, or comes back."""
+    handled: tuple[datetime, ...] = ()
+    served: tuple[Stretch, ...] = ()
+    if known is not None:
+        settled = _settled(known, now.wall)
+        handled = _handled(known, config, now.wall, calendar, settled)
+        served = calendar.served(known, config, handled, now.wall)
+    events = steps.added(name, config, known, handled, served, now.wall, now.behind)
+    if restarted is None:
+        return events
+    suspended = config.options.suspend or (known is not None and known.suspended)
+    return events + steps.at_start(
+        name, config, now.wall, suspended=suspended, new_boot=restarted.new_boot
+    )
 
 
 def _kept(
@@ -95,15 +121,14 @@ def _kept(
     now: Now,
     calendar: Calendar,
     waiting_since: datetime | None,
-    restarted: str | None,
+    restarted: Restarted | None,
 ) -> list[e.Event]:
-    """A name that was registered and stays so. `restarted`: the scheduler's identifier, if an
-    instance before is gone."""
+    """A name that was registered and stays so."""
     events: list[e.Event] = []
     wrong_clock = () if now.behind is not None else steps.after_clock_step(task, now.wall)
     if restarted is not None:
         task = _folded(task, tuple(steps.abandoned_runs(task, now.wall, registered=True)), events)
-        task = _folded(task, steps.died(task, config, now.wall, restarted), events)
+        task = _folded(task, steps.died(task, config, now.wall, restarted.identifier), events)
         if task.suspended_until is not None and task.suspended_until <= now.wall:
             due = calendar.due_times(task.task_name, task.config)
             task = _folded(task, (steps.expired(task, due, now.wall),), events)
@@ -118,7 +143,13 @@ def _kept(
             before = copy.copy(before)
             before.owed_at = before.owed_period = None
         events.append(steps.resumed(before, due, now.wall, "file", config))  # behind what it drops
-    return [*events, *wrong_clock]
+    events += wrong_clock
+    if restarted is not None:
+        suspended = task.suspended or config.options.suspend
+        events += steps.at_start(
+            task.task_name, config, now.wall, suspended=suspended, new_boot=restarted.new_boot
+        )
+    return events
 
 
 def _edited(

@@ -148,11 +148,9 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
         name, cron = _plain_text(name), _plain_text(cron)
     _check_name(name)
     if cron not in good_crons:
-        try:
-            parse(cron)
-        except InvalidCronExpressionError as cause:
-            raise CronExpressionInvalidError(cause) from cause
-        good_crons.add(cron)
+        _check_cron(cron, received if rich else None)
+        if cron:
+            good_crons.add(cron)
     if _needs_arguments(callback):
         raise InvalidRegistrationError(
             "callback", _name_of(callback), "it needs arguments, and is called without", name
@@ -173,6 +171,16 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
     }
     given: Registration = received
     return replace(given, **changes) if changes else given
+
+
+def _check_cron(cron: str, given: Registration | None) -> None:
+    """It has to be one, unless there is none and something else starts the task."""
+    if not cron and given is not None and given.on_start is not None:
+        return
+    try:
+        parse(cron)
+    except InvalidCronExpressionError as cause:
+        raise CronExpressionInvalidError(cause) from cause
 
 
 def _needs_arguments(callback: Any) -> bool:
@@ -225,6 +233,8 @@ def _check_options(given: Registration) -> None:
             raise _bad(given, field, shown, str(wrong)) from None
     if given.spread is not None and (reason := spread_problem(given.spread)) is not None:
         raise _bad(given, "spread", "", reason)
+    if given.spread is not None and not given.cron:
+        raise _bad(given, "spread", "", "there is no cron whose minutes it could spread")
     try:
         _FINGERPRINT.check(given.fingerprint)
     except WrongError as wrong:

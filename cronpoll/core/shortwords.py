@@ -26,6 +26,8 @@ _LISTED: Final = 3
 def in_short(expression: str, spread: Spread | None = None) -> str:
     """What a valid expression and its window mean. `InvalidCronExpressionError` for one that is
     not valid."""
+    if not expression:
+        return "on start"
     parse(expression)
     minute, hour, day, month, weekday = expression.split()
     times, bare = _times(field_values(0, minute), field_values(1, hour))

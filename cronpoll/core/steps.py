@@ -387,6 +387,8 @@ def _another(task: TaskState, timers: Timers, now: Now) -> Step:
         trigger, due_at, period = "interrupted", task.due_at, task.period
     elif task.owed_at is not None and now.behind is None:
         trigger, due_at, period = "owed", task.owed_at, task.owed_period
+    elif task.on_start_at is not None:
+        trigger, due_at, period = "on-start", task.on_start_at, None
     elif timers.retry_due is None:
         return NOTHING
     elif now.elapsed < timers.retry_due:
@@ -695,6 +697,17 @@ def added(
     if earlier is not None and behind is None:
         events += after_clock_step(earlier, now)
     return (*events, e.TaskSuspended(now, name, "file")) if config.options.suspend else events
+
+
+def at_start(
+    name: str, config: TaskConfig, now: datetime, *, suspended: bool, new_boot: bool
+) -> Events:
+    """What the start of the daemon owes a task. While it is suspended, nothing. `new_boot`: no
+    daemon had started in this boot of the machine."""
+    wanted = config.options.on_start
+    if wanted is None or suspended or (wanted == "boot" and not new_boot):
+        return ()
+    return (e.TaskStartOwed(now, name, now, wanted),)
 
 
 def still_owed(

@@ -663,4 +663,6 @@ class _Times:
                     return due_at, following
         if task.owed_at is not None:
             return task.owed_at, following
+        if task.on_start_at is not None:
+            return task.on_start_at, following
         return task.due_at if task.interrupted else None, following

@@ -15,8 +15,13 @@ _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday"
 _TIMES_SHOWN: Final = 6
 
 
+NO_TIME_OF_DAY: Final = "at no time of the calendar"
+
+
 def in_words(text: str) -> str:
     """What a valid expression means. `InvalidCronExpressionError` for one that is not."""
+    if not text:
+        return NO_TIME_OF_DAY
     parse(text)
     minute, hour, day, month, weekday = text.split()
     parts = [_time(minute, hour)]

@@ -38,6 +38,7 @@ def changes_of(
     answer: wire.Waiting,
     *,
     alive: bool,
+    boot_id: str,
 ) -> list[Change]:
     """What taking this file over now would do, in order."""
     roster = Roster(host)
@@ -55,6 +56,7 @@ def changes_of(
         waiting=answer.waiting,
         behind=None if answer.clock is None else answer.clock.recorded,
         free=answer.free,
+        boot_id=boot_id,
     )
 
 

@@ -84,6 +84,9 @@ class Clock(Protocol):
     def synchronised(self) -> bool:
         """Whether the machine says that its wall clock follows a time source."""
 
+    def boot_id(self) -> str:
+        """The boot of the machine that `monotonic` belongs to: another one, another text."""
+
 
 def monotonic_microseconds() -> int:
     """CLOCK_MONOTONIC, as the init system wants to hear it."""
@@ -112,6 +115,11 @@ class SystemClock:
 
     def synchronised(self) -> bool:
         return _kernel_synchronised()
+
+    def boot_id(self) -> str:
+        from cronpoll.runtime.processtable import this_boot  # most commands do without
+
+        return this_boot()
 
 
 def _kernel_synchronised() -> bool:

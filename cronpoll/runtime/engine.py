@@ -216,8 +216,13 @@ class Engine:
             identifier, zone = self.book.scheduler_identifier, self._roster.calendar.zones.host.key
             for found in findings:  # told also if nothing can be written: it was done
                 self._emit(found)
-            started = e.InstanceStarted(now, identifier, self._instance, zone, self._max_concurrent)
-            outcome = await self._register(registrations, [started, *findings], after_restart=True)
+            boot = self._clock.boot_id()
+            started = e.InstanceStarted(
+                now, identifier, self._instance, zone, self._max_concurrent, boot
+            )
+            outcome = await self._register(
+                registrations, [started, *findings], after_restart=True, boot_id=boot
+            )
         except BaseException:
             await self._ledger.close()
             raise
@@ -617,6 +622,7 @@ class Engine:
         *,
         after_restart: bool,
         prepared: Prepared | None = None,
+        boot_id: str = "",
     ) -> Reconciled:
         """Make the registrations the present ones: compute, make durable, fold. Raises with nothing
         changed."""
@@ -635,6 +641,7 @@ class Engine:
             roster.calendar,
             after_restart=after_restart,
             waiting=self._admission.waiting(),
+            boot_id=boot_id,
         )
         batch = preface + outcome.events
         if batch:

@@ -37,12 +37,17 @@ def _here(state_directory: str) -> str:
     """Within which a recorded process number means something: this boot of this machine, in it this
     container, and this state directory. A copy of the directory says nothing about our processes.
     """
+    return f"{this_boot()} {place_of(state_directory)}"
+
+
+def this_boot() -> str:
+    """What tells this boot of the machine, and in it this container, from every other one."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
     except OSError:
         boot = ""
-    return f"{boot} {_started(1) or 0:.0f} {place_of(state_directory)}"
+    return f"{boot} {_started(1) or 0:.0f}"
 
 
 def _started(pid: int) -> float | None:

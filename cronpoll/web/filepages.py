@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from importlib import resources
 from typing import Final, NamedTuple
 
+import msgspec
+
 from cronpoll.audit.judge import Report, Verdict
 from cronpoll.config.check import Rules, check
 from cronpoll.config.registry import Problem
@@ -66,7 +68,8 @@ def foresee(watch: Watch, book: Book, file: str) -> Foreseen:
         except wire.UnreachableError as error:
             told = wire.Refused(error=str(error))
         answer = wire.Waiting(waiting={}) if isinstance(told, wire.Refused) else told
-    changes = changes_of(book, registry, now, zone, answer, alive=alive)
+    boot = watch.clock.boot_id()
+    changes = changes_of(book, registry, now, zone, answer, alive=alive, boot_id=boot)
     changes = with_keys(changes, registry, watch.reader.place, now)
     return Foreseen(Plan(alive, tuple(changes), answer.clock), registry.problems, 0)
 
@@ -125,7 +128,7 @@ def copied(book: Book) -> Book:
     import copy
 
     tasks = {name: copy.copy(task) for name, task in book.tasks.items()}
-    return Book(book.scheduler_identifier, book.instance_id, book.instance_open, tasks)
+    return msgspec.structs.replace(book, tasks=tasks)
 
 
 # -- spread ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from cronpoll.core.balance import Part
-from cronpoll.core.changes import changes_in_words
+from cronpoll.core.changes import changes_in_words, timing_said
 from cronpoll.core.chronicle import Past
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import TaskConfig
@@ -148,6 +148,7 @@ def _facts(scene: Scene, task: Task) -> Html:
         words = in_words(config.cron_expression)
     except InvalidCronExpressionError as error:
         words = error.message
+    when_words = timing_said(config.cron_expression, config.options.on_start)
     owed = task.owed_since is not None
     retry = task.retry_at is not None and when == task.retry_at
     return facts(
@@ -158,7 +159,7 @@ def _facts(scene: Scene, task: Task) -> Html:
         ("Last success", face.time(task.last_success), took),
         ("If it fails", f"again after {length(config.retry_delay_ms / 1_000)}", _retries(config)),
         ("Schedule", schedule_words(scene, name),
-         joined([f"{words}. ", code(config.cron_expression), f" {config.zone}"])),
+         joined([f"{words}. ", code(when_words), f" {config.zone}"])),
     )  # fmt: skip
 
 
@@ -341,6 +342,8 @@ def _definition(scene: Scene, name: str) -> Html | None:
     plain = TaskConfig(config.cron_expression, config.retry_delay_ms, config.zone)
     lines = [("name", f'"{name}"'), ("cron", f'"{config.cron_expression}"'),
              ("retry_delay", f'"{length(config.retry_delay_ms / 1_000)}"')]  # fmt: skip
+    if not config.cron_expression:
+        del lines[1]
     for said in changes_in_words(plain, config):
         key, arrow, value = said.partition(" → ")
         if arrow:

@@ -52,6 +52,9 @@ class BenchClock:
     def synchronised(self) -> bool:
         return True
 
+    def boot_id(self) -> str:
+        return "boot 1"
+
     async def wait(self, seconds: float, waker: Waker) -> None:
         self._waker = waker
         if self._watch is not None and self._watch[0]():

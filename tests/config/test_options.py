@@ -35,6 +35,7 @@ OTHER: dict[str, Any] = {
     "max_attempts": 3,
     "suspend": True,
     "description": "x",
+    "on_start": "boot",
     "lock": "database",
     "tags": ("db", "nightly"),
     "timeout": timedelta(minutes=20),
@@ -80,6 +81,7 @@ def test_names_in_the_journal_are_those_of_journals_before() -> None:
         "suspend": True,
         "deadlineMs": 0,
         "description": "x",
+        "onStart": "boot",
         "lock": "database",
         "tags": ("db", "nightly"),
     }

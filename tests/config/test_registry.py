@@ -123,6 +123,16 @@ WRONG = [
         ],
     ),
     (
+        "a window, and no cron that it could spread",
+        '[[task]]\nname = "a"\ncommand = ["x"]\non_start = "boot"\nonly = { hours = [3] }\n',
+        ['t.toml:5:1: task "a": only: needs a cron'],
+    ),
+    (
+        "@reboot in a crontab",
+        '[[task]]\nname = "a"\ncommand = ["x"]\ndialect = "crontab"\ncron = "@reboot"\n',
+        ["t.toml:5:8: …"],
+    ),
+    (
         "both callback and command",
         task('callback = "m:f"'),
         ['t.toml:1:1: task "a": expected either "callback" or "command"'],

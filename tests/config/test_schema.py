@@ -167,6 +167,14 @@ def test_a_wrong_expression_in_the_defaults_is_told_and_no_more() -> None:
     assert problem.startswith("cron: found '*/5 * * * *'; minute field uses a step")
 
 
+@pytest.mark.parametrize("defaults", [{}, {"on_start": "boot"}])
+@pytest.mark.parametrize("own", [{}, {"on_start": "daemon"}, {"on_start": "soon"}])
+def test_what_starts_otherwise_needs_no_cron(defaults: Any, own: Any) -> None:
+    document = {"defaults": defaults, "task": [{"name": "a", "command": ["true"], **own}]}
+    accepted = own.get("on_start") != "soon" and bool(own or defaults)
+    assert VALIDATOR.is_valid(document) is accepted is not bool(refused_by_reader(document))
+
+
 @pytest.mark.parametrize("dialect", ["crontab", "strict", None])
 def test_the_dialect_of_file_and_task_is_heeded(dialect: str | None) -> None:
     own = {} if dialect is None else {"dialect": dialect}

@@ -74,6 +74,7 @@ PROMISED = {
     "InstanceStarted": ("debug", {"schedulerIdentifier": str, "instanceId": str, "hostZone": str}),
     "TaskRunReplaced": ("info", {"taskName": str, "duration": float, "runId": str}),
     "TaskRunInterrupted": ("warning", {"taskName": str, "runId": str, "reason": str}),
+    "TaskStartOwed": ("info", {"taskName": str, "scheduledTime": "time", "onStart": str}),
     "TaskStartOrdered": ("info", {"taskName": str, "scheduledTime": "time"}),
     "TaskStartOrderDropped": (
         "warning",
@@ -202,6 +203,7 @@ async def everything_that_can_happen() -> list[events.Event]:
     await world.passes(minutes=5)
     await world.stop()
     # Crashes, a torn end, a record that cannot be, a clock that was wrong.
+    quiet = Registration("quiet", "0 0 1 1 *", Job(), minutes(5), on_start="daemon")
     poison = [quiet, ("poison", every, Job(seconds=3600), minutes(5))]
     for _ in range(3):
         await world.boot(poison)

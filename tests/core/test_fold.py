@@ -188,6 +188,8 @@ ROWS = [
     row("its time is over", task(suspended=True, suspended_until="10:20", suspended_for_ms=5.0, suspended_because="x", settled="09:00", **PENDING),
         of(e.TaskResumed, "command", lifted=True, settled_until=at("10:20"), expired=True),
         {"suspended": False, "suspension": None, "settled_until": at("10:20"), **CLEARED}),
+    row("the machine has booted", task(), of(e.TaskStartOwed, at("10:20"), "boot"), {"on_start_at": at("10:20")}),
+    row("what the start of the daemon owed comes too late", task(on_start_at=at("10:20")), of(e.TaskAttemptDropped, "on-start", at("10:20"), "x"), {"on_start_at": None}),
     row("a start is ordered ahead", task(ordered=(OrderedStart(at("12:00")),)), of(e.TaskStartOrdered, at("11:00"), Operator(7)), {"ordered": (OrderedStart(at("11:00"), Operator(7)), OrderedStart(at("12:00")))}),
     row("a start that was ordered is not made", task(ordered=(OrderedStart(at("12:00")),)), of(e.TaskStartOrderDropped, at("12:00"), "x"), {"ordered": ()}),
     row("a start that was ordered is made", task(ordered=(OrderedStart(at("10:20")), OrderedStart(at("12:00")))), begin("manual", "10:20", ordered_for=at("10:20")),

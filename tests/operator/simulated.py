@@ -291,6 +291,9 @@ class SkewedClock:
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
+    def boot_id(self) -> str:
+        return self._clock.boot_id()
+
     async def wait(self, seconds: float, waker: Any) -> None:
         await self._clock.wait(seconds, waker)
 

@@ -152,7 +152,9 @@ async def asked(
     else:
         doubt = clock_doubt(engine, clock)
         answer = Waiting(waiting=engine.waiting(), clock=doubt, free=engine.free())
-    said = changes_of(book, registry, now, host, answer, alive=engine is not None)
+    said = changes_of(
+        book, registry, now, host, answer, alive=engine is not None, boot_id=clock.boot_id()
+    )
     if engine is None:
         return Foretelling(said, now, host, None)
     # One that is to be replaced ends first, at once or not: that is not foretold.

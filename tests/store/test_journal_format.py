@@ -318,6 +318,10 @@ ON_PAPER: Final[list[tuple[e.Event, dict[str, Any]]]] = [
         },
     ),
     (
+        e.TaskStartOwed(NOW, "t", NOW, "boot"),
+        {"taskName": "t", "scheduledTime": "2026-01-02T03:04:05Z", "onStart": "boot"},
+    ),
+    (
         e.TaskStartOrdered(NOW, "t", LATER, Operator(7)),
         {"taskName": "t", "scheduledTime": "2026-01-02T03:05:00Z", "orderedBy": {"uid": 7}},
     ),

@@ -41,9 +41,11 @@ RULES: Final[Mapping[object, tuple[Rule, ...]]] = {
     "due": (*_BY_RULE, *windows.DUE, *starts.DUE),
     "boot": (*_BY_RULE, *windows.DUE, *starts.DUE),
     "owed": (*_BY_RULE, *starts.OWED),
+    "on-start": (*_BY_RULE, *starts.ON_START),
     "interrupted": (*_BY_RULE, *starts.INTERRUPTED),
     "retry": (*_BY_RULE, *retries.START, *starts.BESIDE),
     **_together(
+        starts.RULES,
         ends.RULES,
         retries.RULES,
         minutes.RULES,

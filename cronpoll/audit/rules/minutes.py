@@ -304,6 +304,7 @@ def dropped(facts: Facts, task: Task, event: e.TaskAttemptDropped) -> Found:
     pending = {
         "interrupted": None if task.interrupted is None else task.period,
         "owed": task.owed_at,
+        "on-start": task.on_start,
         "retry": None if task.retry is None else task.period,
     }.get(event.trigger)
     unseen = task.newest is None and not facts.durable  # its start is not in the log

@@ -24,6 +24,8 @@ def _valid(name: str, config: TaskConfig) -> Found:
         ticks_of(name, config, lambda _: UTC)
     except NotCronError as error:
         problem = f"its expression is none: {error}"
+    if not config.cron_expression and config.options.on_start is None:
+        problem = "nothing starts it"
     if not name or len(name) > NAME_LIMIT:
         problem = "its name is empty or too long"
     if not config.retry_delay_ms >= 0:

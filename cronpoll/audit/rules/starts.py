@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from cronpoll.audit import promises as p
 from cronpoll.audit.facts import NEVER, PATIENCE, UNRECORDED, Facts, Task, text_of
 from cronpoll.audit.fold import run_of
 from cronpoll.audit.rules import minutes
-from cronpoll.audit.rules.finding import KEPT, Found, Wrong, broken, rule, unless
+from cronpoll.audit.rules.finding import KEPT, Found, Rule, Wrong, broken, rule, unless
 from cronpoll.audit.rules.timely import in_time
 from cronpoll.audit.rules.whole import missing_before
 from cronpoll.audit.ticks import Chosen
@@ -143,7 +144,8 @@ def nothing_passed_over(facts: Facts, task: Task, event: e.TaskRunStarted) -> Fo
     """One start settles everything that was owed; but none of it may have been left lying until
     then."""
     interrupted, owed_at = task.interrupted, task.owed_at
-    if interrupted is None and owed_at is None and task.retry is None:
+    pending = (interrupted, owed_at, task.on_start, task.retry)
+    if all(each is None for each in pending):
         return None
     found: list[Wrong] = []
     trigger, now, unsaid = event.trigger, event.started_at, facts.holds_back_unsaid(task)
@@ -157,6 +159,9 @@ def nothing_passed_over(facts: Facts, task: Task, event: e.TaskRunStarted) -> Fo
         if not unsaid:
             what = "what an earlier schedule owed"
             found += in_time(facts, task, now, p.OWED_STARTED, owed_at, what)
+    if task.on_start is not None and trigger != "on-start" and not unsaid:
+        what = "what the start of the daemon owed"
+        found += in_time(facts, task, now, p.OWED_STARTED, task.on_start, what)
     if task.retry is not None and trigger != "retry":
         found += broken(p.RETRY_RULE, "overtakes a retry, and nothing says so")
     return found if interrupted is not None else found or None
@@ -250,6 +255,31 @@ def stayed_owed(facts: Facts, task: Task, event: e.TaskRunStarted) -> Found:
     return found
 
 
+def owed_on_start(facts: Facts, task: Task, event: e.TaskRunStarted) -> Found:
+    found: list[Wrong] = []
+    if event.due_at != task.on_start or event.period is not None:
+        found += broken(p.START_OWED, "no start of the machine or the daemon owed it")
+    if not facts.holds_back_unsaid(task):
+        what, now = "what the start of the daemon owed", event.started_at
+        found += in_time(facts, task, now, p.OWED_STARTED, event.due_at, what)
+    return found
+
+
+def owed_by_a_start(facts: Facts, task: Task, event: e.TaskStartOwed) -> Found:
+    """Once for each start of the daemon, or of the machine, of a task that wants it and is not
+    suspended."""
+    found: list[Wrong] = []
+    if event.due_at != event.at or task.config.options.on_start != event.on_start:
+        found += broken(p.START_OWED, f"not to be started with the {event.on_start}")
+    if task.on_start_in == facts.instance:
+        found += broken(p.START_OWED, "owed a second time by one start of the daemon")
+    if event.on_start == "boot" and facts.new_boot is False:
+        found += broken(p.START_OWED, "owed by a boot in which the daemon had started before")
+    if task.asleep:
+        found += broken(p.SUSPENSION, "owed a start while the task was suspended")
+    return found
+
+
 def was_interrupted(_: Facts, task: Task, event: e.TaskRunStarted) -> Found:
     same = event.due_at == task.period or task.newest is None
     kept = task.interrupted is not None and same
@@ -303,4 +333,8 @@ DUE: Final = (
 )
 BESIDE: Final = (rule(same_period), rule(nothing_due))
 OWED: Final = (rule(stayed_owed, p.OWED_STARTED), *BESIDE)
+ON_START: Final = (rule(owed_on_start, p.OWED_STARTED), *BESIDE)
+RULES: Final[Mapping[type[e.Event], tuple[Rule, ...]]] = {
+    e.TaskStartOwed: (rule(owed_by_a_start, p.START_OWED, p.SUSPENSION),)
+}
 INTERRUPTED: Final = (rule(was_interrupted, p.INTERRUPTED_RESTARTED), *BESIDE)

@@ -70,6 +70,8 @@ def owes(facts: Facts, task: Task, now: datetime) -> Owed | None:
         return Owed(p.OWED_STARTED, first, f"the due instant {text_of(first)}")
     if task.owed_at is not None:
         return Owed(p.OWED_STARTED, task.owed_at, "what an earlier schedule owed")
+    if task.on_start is not None and not task.runs:
+        return Owed(p.OWED_STARTED, task.on_start, "what the start of the daemon owed")
     if task.retry is not None and facts.unset(now) >= task.retry and not task.runs:
         return Owed(p.OWED_STARTED, facts.as_set(task.retry), "the retry")
     return None

@@ -103,7 +103,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 class SimulatedClock:
     """The clock of a simulated world. `step` sets the wall clock, `suspend` puts the machine to
-    sleep. `in_step`: what the kernel says of it, whether it follows a time source.
+    sleep. `in_step`: what the kernel says of it, whether it follows a time source. `boots`: how
+    often the machine has been started; a scheduler that begins next notices.
 
     It leaves out the polls at which nothing is due: a year of a daily task is a few hundred looks.
     With `every_minute` they take place, as on a real clock.
@@ -120,6 +121,7 @@ class SimulatedClock:
         self._origin: float | None = None
         self._waiting: Waker | None = None
         self.in_step = True
+        self.boots = 1
 
     def _loop(self) -> SimulatedLoop:
         loop = asyncio.get_running_loop()
@@ -127,6 +129,9 @@ class SimulatedClock:
             "a simulated clock needs a simulated loop: see cronpoll.testing.run"
         )
         return loop
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
 
     def monotonic(self) -> float:
         return self._loop().time() + self._suspended.total_seconds()

@@ -92,6 +92,7 @@ class SnapshotHead(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     instance_open: bool
     tasks: int
     told: tuple[Told, ...] = ()
+    boot_id: str = ""
 
 
 _snapshot_head: Final = msgspec.json.Decoder(SnapshotHead)
@@ -147,6 +148,7 @@ def encode_snapshot(book: Book, at: datetime) -> bytes:
         book.instance_open,
         len(book.tasks),
         book.told,
+        book.boot_id,
     )
     return _encoder.encode(head) + b"\n" + _encoder.encode_lines(book.tasks.values())
 

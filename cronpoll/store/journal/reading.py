@@ -77,7 +77,13 @@ def fold(
     view = memoryview(data)
     first = segment.frames[0]
     head, tasks = codec.decode_snapshot(view[first.payload_start : first.end], file)
-    book = Book(head.scheduler_identifier, head.instance_id, head.instance_open, told=head.told)
+    book = Book(
+        head.scheduler_identifier,
+        head.instance_id,
+        head.instance_open,
+        told=head.told,
+        boot_id=head.boot_id,
+    )
     aside: list[e.TaskRecordSetAside] = []
     reported: set[tuple[str | None, str, int]] = set()
 
