@@ -61,6 +61,7 @@ def schema() -> dict[str, Any]:
         "daemon": _object(_properties(by_key(Daemon))),
         "defaults": _object({**shared, "cron": _without_pattern(task["cron"])}) | either,
         "notify": {"type": "object", "additionalProperties": target},
+        "tag": {"type": "object", "additionalProperties": _object({"notify": task["notify"]})},
         "task": {"type": "array", "items": one},
     }
     strict = {"properties": {"cron": task["cron"]}}

@@ -50,7 +50,19 @@ def edits(before: Iterable[Task], after: Iterable[Task]) -> list[str]:
 
 def task_edits(old: Task, new: Task) -> list[str]:
     """What differs between two versions of a task."""
-    return refined(changes_in_words(_config(old), _config(new)), old, new)
+    return refined(changes_in_words(_config(old), _config(new)), old, new) + telling(old, new)
+
+
+def telling(old: Task, new: Task) -> list[str]:
+    """What differs in who is told of what, by whichever table says it."""
+    if old.notify == new.notify:
+        return []
+    row = rows(Task)["notify"]
+    words = [
+        row.option.otherwise if task.notify is None else f"({row.option.kind.words(task.notify)})"
+        for task in (old, new)
+    ]
+    return [f"notify {words[0]} → {words[1]}"]
 
 
 def refined(words: list[str], old: Task, new: Task) -> list[str]:

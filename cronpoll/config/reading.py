@@ -27,16 +27,18 @@ from cronpoll.config.spreads import constraints
 from cronpoll.config.targets import WAYS, Target
 from cronpoll.core.dialect import Timing
 from cronpoll.core.errors import abbreviate
+from cronpoll.core.notices import Wish
 from cronpoll.core.options import Row
 from cronpoll.core.periods import Constraints
 from cronpoll.core.values import WrongError, close
 
-_TABLES: Final = ("include", "daemon", "defaults", "notify", "task")
+_TABLES: Final = ("include", "daemon", "defaults", "notify", "tag", "task")
 _TABLES_INCLUDED: Final = ("defaults", "task")
 _DAEMON: Final = by_key(Daemon)
 _TASK: Final = by_key(Task)
 _RETRY: Final = by_key(Task, "retry.")
 _TARGET: Final = by_key(Target)
+_TAG: Final = {"notify": _TASK["notify"]}
 _TASK_KEYS: Final = (*_TASK, "retry")
 _DEFAULT_KEYS: Final = tuple(
     key for key in _TASK_KEYS if key == "retry" or not _TASK[key].option.own
@@ -152,6 +154,9 @@ class _Reader:
         self._daemon = Daemon()
         self._targets: dict[str, Target] = {}
         self._target_names: tuple[str, ...] = ()
+        self._tags: dict[str, Wish] = {}
+        self._tags_of_nobody: dict[str, str | None] = {}
+        self._tags_seen: set[str] = set()
         self._tasks: list[Task] = []
         self._any_task = False
         self._cron_is_given = False
@@ -164,6 +169,7 @@ class _Reader:
         self._unknown(data, (), _TABLES if main else _TABLES_INCLUDED, None)
         if main:
             self._read_targets(self._table("notify"))
+            self._read_tags(self._table("tag"))
             self._daemon = self._daemon_of(self._table("daemon"))
             self._check_include()
         before = self._defaults, self._dialect, self._cron_is_given
@@ -190,6 +196,7 @@ class _Reader:
                 "allow_empty = true"
             )
             self.problems.add((), text)
+        self._check_tags()
         for (file, key, reason), names in self._ignored.items():
             self.problems.file = file
             self.problems.ignored_default(key, reason, names)
@@ -297,6 +304,40 @@ class _Reader:
             if self.problems.counts["error"] == before:
                 self._targets[name] = Target(**found)
 
+    def _read_tags(self, table: dict[str, Any]) -> None:
+        for name, entry in table.items():
+            path = ("tag", name)
+            if not isinstance(entry, dict):
+                self.problems.add(path, f"tag: expected a table, [tag.{name}]")
+                continue
+            self._unknown(entry, path, tuple(_TAG), None)
+            wish = self._checked(entry, _TAG, path, None).get("notify")
+            if wish is not None:
+                self._tags[name] = wish
+                self._known_targets(wish.to or (), (*path, "notify", "to"), "notify.to", None)
+
+    def _check_tags(self) -> None:
+        """What was wrong with tags, once all tasks are known."""
+        for name, task in self._tags_of_nobody.items():
+            text = f'notify: the key "to" is missing, here or for task "{task}"'
+            self.problems.add(("tag", name, "notify"), text)
+        for name in self._tags.keys() - self._tags_seen:
+            text = f"no task has the tag {abbreviate(name, 60)}"
+            self.problems.add(("tag", name), text, None, "warning", at_key=True)
+
+    def _by_tags(self, own: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+        """The defaults of a task, and over them what its tags say: of two, the first one."""
+        tags = [tag for tag in own.get("tags", defaults.get("tags", ())) if tag in self._tags]
+        if not tags:
+            return defaults
+        self._tags_seen.update(tags)
+        wish = defaults.get("notify", Wish())
+        for tag in reversed(tags):
+            wish = self._tags[tag].over(wish)
+        if not wish.to and not ("notify" in own and own["notify"].to):
+            self._tags_of_nobody.setdefault(tags[0], own.get("name"))
+        return {**defaults, "notify": wish}
+
     def _known_targets(
         self, names: Sequence[str], path: Path, label: str, task: str | None
     ) -> None:
@@ -371,6 +412,8 @@ class _Reader:
         if ("callback" in entry) == ("command" in entry):
             text = 'expected either "callback" or "command"'
             problems.add(path, text, name, at_key=True)
+        if self._tags:
+            defaults = self._by_tags(own, defaults)
         options = self._fitting(entry, own, path, defaults, name, timed=timed or not started)
         if started and not timed:
             options["cron"] = ""

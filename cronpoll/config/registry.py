@@ -407,7 +407,9 @@ class Task(Settings, frozen=True, kw_only=True):
             "`recovered` (a success, if the trouble was told; true), `missed` (due times that "
             "passed without a start, unless a later start stood for them; true), `overdue` (what "
             "was due is not done after this time; never), `output` (with the last lines that the "
-            "run printed; true). A quarantine is told, too. What [defaults] say is added.",
+            "run printed; true). A quarantine is told, too. Of a key that is not here, what the "
+            "table [tag.NAME] of its first tag says about `notify` holds, then that of the second "
+            "and so on, then what [defaults] say.",
             "nobody",
         ),
     ] = None

@@ -10,7 +10,7 @@ import msgspec
 
 from cronpoll.config.bundle import LAST_GOOD, gather, read_part, unpacked
 from cronpoll.config.check import Rules, check_bundle
-from cronpoll.config.edits import refined
+from cronpoll.config.edits import refined, telling
 from cronpoll.config.registry import Registry
 from cronpoll.core.changes import WHAT_IT_RUNS
 from cronpoll.core.forecast import planned
@@ -67,11 +67,12 @@ async def _nothing() -> None:
 def with_keys(
     changes: list[Change], registry: Registry, directory: str, now: datetime
 ) -> list[Change]:
-    """The journal knows a digest of what a task runs; the copy of the file in force knows which key
-    it is that differs."""
+    """The journal knows a digest of what a task runs, and nothing of who is told; the copy of the
+    file in force knows which key it is that differs."""
     marked = {each.task for each in changes if WHAT_IT_RUNS in each.text}
     copy = read_part(os.path.join(directory, LAST_GOOD), check_ownership=False)
-    if not marked or copy.problem is not None:
+    telling_matters = bool(registry.targets) or b"notify" in copy.content
+    if copy.problem is not None or not (marked or telling_matters):
         return changes
     # Neither imports anything, so that both know as much of their callbacks.
     old, new = (
@@ -86,9 +87,14 @@ def with_keys(
     def words(name: str) -> str:
         return ", ".join(refined([WHAT_IT_RUNS], old[name], new[name]))
 
+    told = [
+        Change("changed", name, ", ".join(told))
+        for name, task in new.items()
+        if name in old and (told := telling(old[name], task))
+    ]
     return [
         msgspec.structs.replace(each, text=each.text.replace(WHAT_IT_RUNS, words(each.task), 1))
         if each.task in marked
         else each
         for each in changes
-    ]
+    ] + told

@@ -48,6 +48,11 @@ def tasks(text: str) -> tuple[Task, ...]:
             'command = ["a"]\nonly = { hours = [3] }\ntags = ["x"]',
             "tags none → x; window after 1h → none; only none → hours 3",
         ),
+        (
+            'command = ["a"]\n[notify.ops]\nmail = "a"',
+            'command = ["a"]\ntags = ["x"]\n[notify.ops]\nmail = "a"\n[tag.x]\nnotify = { to = "ops", after = 2 }',
+            "tags none → x; notify nobody → (to ops; after 2)",
+        ),
     ],
 )
 def test_an_edited_task_is_told_by_its_keys(before: str, after: str, said: str) -> None:

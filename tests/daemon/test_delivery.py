@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from cronpoll.cli.main import main
 from cronpoll.config.reading import read
-from cronpoll.config.targets import Target
+from cronpoll.config.targets import WISH, Target
 from cronpoll.config.variables import Reference
 from cronpoll.core.notices import Message, Notice
 from cronpoll.daemon.delivery import deliver, deliver_all, filled_in
@@ -239,6 +239,58 @@ TASK = '\n[[task]]\nname = "t"\ncron = "* * * * *"\ncommand = ["true"]\n'
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, problem: str) -> None:
     registry = read(text + TASK, "f")
+    assert any(str(each).startswith(problem) for each in registry.problems), registry.problems
+
+
+BY_TAG = """
+[notify.ops]
+mail = "ops"
+[notify.dba]
+mail = "dba"
+[tag.db]
+notify = { to = "dba", after = 2 }
+[tag.slow]
+notify = { after = 5, overdue = "2h" }
+[defaults]
+cron = "0 3 * * *"
+notify = { to = "ops", remind = "1d" }
+[[task]]
+name = "t"
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("", "to ops; remind 1d"),
+        ('tags = ["other"]', "to ops; remind 1d"),
+        ('tags = ["other", "db"]', "to dba; after 2; remind 1d"),
+        ('tags = ["db", "slow"]', "to dba; after 2; remind 1d; overdue 2h"),
+        ('tags = ["slow", "db"]', "to dba; after 5; remind 1d; overdue 2h"),
+        ('tags = ["db"]\nnotify = { after = 1 }', "to dba; after 1; remind 1d"),
+    ],
+)
+def test_a_tag_says_who_is_told(task: str, said: str) -> None:
+    registry = read(f'{BY_TAG}command = ["true"]\n{task}', "f")
+    assert registry.errors == []
+    assert WISH.words(registry.tasks[0].notify) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[tag]\ndb = 1", "f:2:6: tag: expected a table, [tag.db]"),
+        ("[tag.db]\nnotfy = {}", 'f:2:1: unknown key "notfy"; did you mean "notify"?'),
+        ('[tag.db]\nnotify = { to = "x" }', "f:2:17: notify.to: there is no table [notify.x]"),
+        (
+            "[tag.db]\nnotify = { after = 2 }",
+            'f:2:10: notify: the key "to" is missing, here or for task "t"',
+        ),
+        ("[tag.bd]\nnotify = { after = 2 }", "f:1:1: warning: no task has the tag bd"),
+    ],
+)
+def test_what_is_wrong_with_a_tag(text: str, problem: str) -> None:
+    registry = read(f'{text}{TASK}tags = ["db"]', "f")
     assert any(str(each).startswith(problem) for each in registry.problems), registry.problems
 
 
