@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cronpoll.core.cron import parse as parse_cron
     from cronpoll.core.errors import CronpollError
     from cronpoll.core.model import Registration
+    from cronpoll.core.notices import Notice
     from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
     from cronpoll.runtime.clock import Clock
     from cronpoll.runtime.observe import Observer, Silence, StandardLog, StreamLog
@@ -31,6 +32,7 @@ __all__ = [
     "Distribution",
     "Journal",
     "LiveTasks",
+    "Notice",
     "Observer",
     "Registration",
     "Scheduler",
@@ -53,6 +55,7 @@ _HOMES = {
     "CronExpression": "cronpoll.core.cron",
     "CronpollError": "cronpoll.core.errors",
     "Journal": "cronpoll.store.journal.writer",
+    "Notice": "cronpoll.core.notices",
     "Observer": "cronpoll.runtime.observe",
     "Registration": "cronpoll.core.model",
     "Scheduler": "cronpoll.runtime.scheduler",

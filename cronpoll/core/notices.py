@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from cronpoll.core import events as e
 from cronpoll.core.calendar import DueTimes
 from cronpoll.core.model import Book, NoticeKind, TaskState, Told
 from cronpoll.core.text import utc_text
@@ -34,6 +35,17 @@ OUTPUT_CHARACTERS: Final = 4_000
 TEXT_CHARACTERS: Final = 20_000
 """Of the text of a message."""
 _SECOND: Final = timedelta(seconds=1)
+HEARD: Final = (
+    e.TaskRunFailed,
+    e.TaskRunCompleted,
+    e.TaskMissed,
+    e.TaskQuarantined,
+    e.TaskOrphaned,
+    e.TaskOverridden,
+    e.TaskAdded,
+    e.TaskResumed,
+)
+"""What may change what is to be told of a task."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):

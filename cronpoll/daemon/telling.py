@@ -53,18 +53,6 @@ _SLICE: Final = 200
 """Tasks that are looked at in one go: about a millisecond."""
 _OUTPUTS: Final = 10_000
 """Runs of which the last lines are kept in memory."""
-_HEARD: Final = (
-    e.TaskRunFailed,
-    e.TaskRunCompleted,
-    e.TaskMissed,
-    e.TaskQuarantined,
-    e.TaskOrphaned,
-    e.TaskOverridden,
-    e.TaskAdded,
-    e.TaskResumed,
-    e.NoticeTold,
-)
-"""What may change what is to be told of a task."""
 _HEARD_OF_DAEMON: Final = (e.StoreDegraded, e.StoreRecovered, e.ClockNotBelieved, e.ConfigRejected)
 
 
@@ -192,7 +180,7 @@ class Telling:
             if event.task_name in self._checks:
                 self._news[event.task_name] = None
                 self._wake.set()
-        elif isinstance(event, _HEARD):
+        elif isinstance(event, (*notices.HEARD, e.NoticeTold)):
             name = event.task_name
             if isinstance(event, e.NoticeTold):
                 self._told.discard((event.notice_id, event.target))

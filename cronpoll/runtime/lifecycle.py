@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from cronpoll.core.registrations import checked
 from cronpoll.runtime.clock import Clock, SystemClock
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.hostzone import zone_source
+from cronpoll.runtime.noticing import Noticing, OnEvent, wish_of
 from cronpoll.runtime.observe import Guarded, Observer, StandardLog
 from cronpoll.runtime.runs import OfFailure, current_run, describe
 from cronpoll.runtime.survivors import Processes
@@ -47,6 +49,8 @@ class Lifecycle:
         log: Observer | None = None,
         processes: Processes | None = None,
         of_failure: OfFailure | None = None,
+        on_event: OnEvent | None = None,
+        notify: Mapping[str, Any] | None = None,
     ) -> None:
         if reinitialize not in ("apply", "reject"):
             raise ValueError(f'reinitialize must be "apply" or "reject", not {reinitialize!r}')
@@ -62,7 +66,14 @@ class Lifecycle:
         self._max_concurrent = max_concurrent
         self._processes = processes
         self._of_failure = of_failure
-        self._observer: Observer = Guarded(log if log is not None else StandardLog())
+        observer = log if log is not None else StandardLog()
+        self._noticing: Noticing | None = None
+        if on_event is not None:
+            wish = wish_of(notify)
+            observer = self._noticing = Noticing(on_event, wish, observer, self._clock)
+        elif notify is not None:
+            raise ValueError("notify says when on_event is called, and there is no on_event")
+        self._observer: Observer = Guarded(observer)
         self._state = "uninitialized"
         self._engine: Engine | None = None
         self._turn = asyncio.Lock()
@@ -209,6 +220,8 @@ class Lifecycle:
             self._failed(error)
             raise
         self._engine = engine
+        if self._noticing is not None:
+            self._noticing.begin(engine)
         if self._stopping is not None:
             engine.halt(self._stop_timeout)
         self._enter("every task scheduled")
@@ -249,6 +262,8 @@ class Lifecycle:
                     return  # the initialize that this stop waited for has failed
                 self._enter("stop() called")
                 self._emit(e.SchedulerStopRequested(self._clock.wall()))
+                if self._noticing is not None:
+                    await self._noticing.end()
                 try:
                     await self._engine.finish()
                 except StopSchedulerError:

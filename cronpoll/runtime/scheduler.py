@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
 from cronpoll.core.model import MAX_CONCURRENT
 from cronpoll.runtime.clock import Clock
 from cronpoll.runtime.lifecycle import Lifecycle
+from cronpoll.runtime.noticing import OnEvent
 from cronpoll.runtime.observe import Observer
 from cronpoll.runtime.survivors import Processes
 from cronpoll.store.api import Store
@@ -34,6 +36,11 @@ class Scheduler:
     processes       where children that outlived an earlier instance are looked for. Default:
                     nowhere; callbacks of the
                     library have none.
+    on_event        a function, or coroutine function, that is called with a `Notice` of what people
+                    should know: a task fails, has recovered, was missed, is quarantined. Once,
+                    over restarts too; beside the scheduler, which it cannot delay.
+    notify          when it is called: {"after": 3} failed runs in a row; "remind" again, with a
+                    failure that is so much later; "recovered" and "missed", True or False.
     """
 
     def __init__(
@@ -47,6 +54,8 @@ class Scheduler:
         max_concurrent: int | None = MAX_CONCURRENT,
         log: Observer | None = None,
         processes: Processes | None = None,
+        on_event: OnEvent | None = None,
+        notify: Mapping[str, Any] | None = None,
     ) -> None:
         self._lifecycle = Lifecycle(
             store,
@@ -57,6 +66,8 @@ class Scheduler:
             max_concurrent=max_concurrent,
             log=log,
             processes=processes,
+            on_event=on_event,
+            notify=notify,
         )
 
     async def initialize(self, registrations: list[Any] | tuple[Any, ...]) -> None:
