@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -221,3 +221,28 @@ def _was_alive(pid: int | None, at: float) -> bool:
         return pid is not None and psutil.Process(pid).create_time() <= at + _CLOCK_SLACK_SECONDS
     except psutil.Error:
         return False
+
+
+def watch(directories: Iterable[str], changes: int) -> int:
+    """A descriptor, to be closed by the caller, on which the kernel reports `changes` in these
+    directories (inotify(7)). `OSError` where there is no such thing."""
+    import ctypes  # for those who watch only
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def checked(result: int) -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return result
+
+    if not hasattr(libc, "inotify_init1"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    handle = checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    try:
+        for directory in directories:
+            checked(libc.inotify_add_watch(handle, os.fsencode(directory), changes))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle

@@ -8,32 +8,29 @@ without inotify, watchfiles does it (`source`).
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
+import sys
 from collections.abc import Iterable
 from typing import Final, Self
 
-_CREATE_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
+from cronpoll.files import watch
+
 _CHANGES: Final = 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """Attributes, written and closed, moved from, moved to, created, deleted, and the directory itself
 deleted or moved. Not every write: a log that somebody keeps open beside the file would wake us."""
 _READ_BYTES: Final = 65_536
 
-_libc: Final = ctypes.CDLL(None, use_errno=True)
-available: Final = hasattr(_libc, "inotify_init1")
+available: Final = sys.platform == "linux"
 
 
 class Watch:
     """Directories, watched until it is closed. `OSError` if that cannot be."""
 
     def __init__(self, directories: Iterable[str]) -> None:
-        self._handle = _checked(_libc.inotify_init1(_CREATE_FLAGS))
+        self._handle = watch(directories, _CHANGES)
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         try:
-            for directory in directories:
-                name = os.fsencode(directory)
-                _checked(_libc.inotify_add_watch(self._handle, name, _CHANGES))
             self._loop.add_reader(self._handle, self._drain)
         except BaseException:
             os.close(self._handle)
@@ -63,10 +60,3 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

@@ -11,6 +11,8 @@ import struct
 from contextlib import suppress
 from typing import Final
 
+from cronpoll.files import watch
+
 _KEEP_SIZE: Final = 1
 _PUNCH_HOLE: Final = 2
 _IN_MODIFY: Final = 0x2
@@ -59,14 +61,7 @@ class Writes:
     is no such thing."""
 
     def __init__(self, directory: str) -> None:
-        if not hasattr(_libc, "inotify_init1"):
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        self.handle = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-        try:
-            _checked(_libc.inotify_add_watch(self.handle, os.fsencode(directory), _IN_MODIFY))
-        except BaseException:
-            os.close(self.handle)
-            raise
+        self.handle = watch([directory], _IN_MODIFY)
 
     def names(self) -> list[str] | None:
         """The files that were written to since the last time, one after the other; the same name
@@ -86,10 +81,3 @@ class Writes:
 
     def close(self) -> None:
         os.close(self.handle)
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result
