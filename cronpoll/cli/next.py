@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, tzinfo
 from heapq import merge
 from itertools import islice
 
@@ -15,11 +15,13 @@ from cronpoll.cli.common import (
     known_or_fail,
     moment_given,
     print_json,
+    reader_of,
     span,
     with_json,
 )
 from cronpoll.config.check import Rules
 from cronpoll.core.calendar import AnySchedule
+from cronpoll.core.errors import CronpollError
 from cronpoll.core.text import local, visible
 from cronpoll.core.view import Upcoming, upcoming
 from cronpoll.runtime.clock import SystemClock
@@ -46,6 +48,7 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
     """Show the next runs of the tasks of a registry file, each in its own zone.
 
     Imports nothing and asks no daemon. With several tasks: the next runs of all of them, in order.
+    Starts that `cronpoll at` has ordered are among them.
     """
     now, calendar = SystemClock().wall(), calendar_here()
     host = calendar.zones.host.tzinfo
@@ -58,16 +61,50 @@ def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_
         if (not tasks or task.name in tasks) and not task.suspend
     }
     every = [_runs(name, schedule, after, number) for name, schedule in schedules.items()]
+    asked = {
+        task.name: calendar.of_task(task).zone.tzinfo
+        for task in registry.tasks
+        if not tasks or task.name in tasks
+    }
+    every.append(iter(_ordered(file, asked, after)))
     rows = list(islice(merge(*every, key=lambda row: row.at), number))
     if as_json:
         print_json(rows)
         return
     for row in rows:
-        zone = schedules[row.task].zone.tzinfo
-        period = "" if row.nominal is None else f"  (chosen for {local(row.nominal, zone)})"
+        zone = asked[row.task]
+        why = "" if row.nominal is None else f"  (chosen for {local(row.nominal, zone)})"
+        if row.ordered:
+            why = f"  (ordered{'' if row.ordered_by is None else f' by {visible(row.ordered_by)}'})"
         distance = f"  in {span(row.at - now)}" if begin is None else ""
-        moment = local(row.at, zone, seconds=row.nominal is not None)
-        click.echo(f"{moment}  {visible(row.task)}{distance}{period}")
+        moment = local(row.at, zone, seconds=row.nominal is not None or row.ordered)
+        click.echo(f"{moment}  {visible(row.task)}{distance}{why}")
+    for task in registry.tasks:
+        if task.name in schedules and task.on_start is not None:
+            what = "machine has booted" if task.on_start == "boot" else "daemon has started"
+            click.echo(f"when the {what}  {visible(task.name)}")
+
+
+def _ordered(file: str, zones: dict[str, tzinfo], after: datetime) -> list[Upcoming]:
+    """What was ordered by hand, as far as the state of this file's daemon tells."""
+    try:
+        state = reader_of(None, file).state()
+    except CronpollError as error:
+        click.echo(f"what was ordered is not known: {visible(error.message)}", err=True)
+        return []
+    found = [
+        Upcoming(
+            task.task_name,
+            start.due_at,
+            start.due_at.astimezone(zones[task.task_name]).isoformat(),
+            ordered=True,
+            ordered_by=None if start.by is None else str(start.by),
+        )
+        for task in (() if state is None else state.book.tasks.values())
+        for start in task.ordered
+        if task.task_name in zones and start.due_at > after
+    ]
+    return sorted(found, key=lambda row: row.at)
 
 
 def _runs(name: str, schedule: AnySchedule, after: datetime, number: int) -> Iterator[Upcoming]:

@@ -11,7 +11,7 @@ that is not here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
@@ -280,9 +280,9 @@ class Task(View, frozen=True, kw_only=True):
     the median of what its last runs took, while it runs. `slow`: why the run is a slow one.
     `last_line`: that its last failed run printed on standard error.
 
-    `owed_since`: the due instant that is owed already. `next_run`: None if nothing
-    is due any more, or if nobody knows what time it is. `registered`: false if the file does not
-    have it any more, and a run of it goes on."""
+    `owed_since`: the due instant that is owed already. `next_run`: by its schedule, or as somebody
+    has ordered; None if nothing is due any more, or if nobody knows what time it is. `registered`:
+    false if the file does not have it any more, and a run of it goes on."""
 
     task: str
     state: StateWord
@@ -335,12 +335,14 @@ class Unreadable(View, frozen=True):
 
 class Upcoming(View, frozen=True, omit_defaults=True):
     """A start to come. `local`: the same moment on the clock of the task's zone. `nominal`: the
-    period, if the moment was chosen for it."""
+    period, if the moment was chosen for it. `ordered`: by hand, and by whom."""
 
     task: str
     at: Instant
     local: str
     nominal: Instant | None = None
+    ordered: bool = False
+    ordered_by: str | None = None
 
 
 class Change(View, frozen=True, omit_defaults=True):
@@ -576,7 +578,7 @@ def _task(
         last_error=task.last_error,
         retry_at=None if suspended else task.retry_at,
         owed_since=owed_since,
-        next_run=None if daemon.clock is not None else next_run,
+        next_run=None if daemon.clock is not None else _first(next_run, task.ordered, times.now),
         running_since=min(run.started_at for run in running) if running else None,
         runs=running,
         suspended_by=tuple(by),
@@ -592,6 +594,15 @@ def _task(
         slow=_slow(task, times, usual_ms) if running else None,
         last_line=last_line,
     )
+
+
+def _first(
+    next_run: datetime | None, ordered: Sequence[OrderedStart], now: datetime
+) -> datetime | None:
+    """What comes first: the schedule's next, or what was ordered. One whose time has come waits for
+    something, and is not to come."""
+    coming = [] if next_run is None else [next_run]
+    return min([*coming, *(start.due_at for start in ordered if start.due_at > now)], default=None)
 
 
 def _slow(task: TaskState, times: _Times, usual_ms: float | None) -> str | None:

@@ -225,9 +225,12 @@ class Keeper:
         self._note(lambda: self._closing.append(recording))
 
     def relieve(self) -> Future[None]:
-        """The disk is full, and somebody needs it more. Resolved when some of it was given back."""
+        """The disk is full, and somebody needs it more. Resolved when some of it was given back.
+        Before the first run it may be full of what an earlier daemon's runs have printed since."""
         answer: Future[None] = Future()
-        if self._thread is None:
+        try:
+            self.begin()
+        except (OSError, RuntimeError):  # nothing can be given back without it
             answer.set_result(None)
         else:
             self._note(lambda: self._relieve(answer))
@@ -507,6 +510,7 @@ class Keeper:
             if not self._may_write:
                 return
             for recording in list(self._active.values()):
+                self._look_at(recording, [])  # what has come since may be all that fills the disk
                 with suppress(OSError):  # even to say it may be more than the disk takes
                     recording.squeeze()
             self._tidy(self._total // 2)

@@ -327,30 +327,30 @@ class _Source:
         self._handle = open_file(path, os.O_RDONLY | os.O_NOFOLLOW)
         status = os.fstat(self._handle)
         self.changed_at = datetime.fromtimestamp(status.st_mtime, UTC)
-        base, hole_begin, hole_end = 0, 0, 0
+        base, hole_begin, hole_end, missing = 0, 0, 0, 0
         for record in records:
             if isinstance(record, CutOff) and record.stream == stream:
-                base = record.base
+                base, hole_begin, hole_end, missing = record.base, 0, 0, 0
             elif isinstance(record, Hole) and record.stream == stream:
-                hole_begin, hole_end = record.begin, record.end
-        self.end = base + status.st_size
+                _, hole_begin, hole_end, missing = record
+        self.end = base + missing + status.st_size
         # A flood that is just being printed: most of it will not stay.
         if self.end - max(base, hole_end) > view.head + view.tail:
             hole_begin = base + view.head if not hole_end else min(hole_begin, base + view.head)
             hole_end = self.end - view.tail
-        self._base, self._at = base, base
+        self._base, self._at, self._missing = base, base, missing
         self._hole = hole_begin, hole_end
 
     def up_to(self, end: int, ms: int) -> Iterator[Block]:
         """What came up to there, as far as it is there."""
         hole_begin, hole_end = self._hole
         end = min(end, self.end)
-        for first, last in (
-            (self._at, min(end, hole_begin)),
-            (max(self._at, hole_end), end),
+        for first, last, missing in (
+            (self._at, min(end, hole_begin), 0),
+            (max(self._at, hole_end), end, self._missing),
         ):
             if first < last:
-                data = os.pread(self._handle, last - first, first - self._base)
+                data = os.pread(self._handle, last - first, first - self._base - missing)
                 cut = stump(data) if first == hole_end > 0 else 0
                 yield Block(self._stream, ms, first + cut, data[cut:])
         self._at = max(self._at, end)

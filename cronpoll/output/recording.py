@@ -28,7 +28,8 @@ _MERGE_LIMIT: Final = 4 * _CHUNK
 """Up to this, the order of lines between the two streams is worked out."""
 _SEEN_BYTES: Final = 16
 _NO_HOLES_LIMIT: Final = 8 * _CHUNK
-"""Where a file system has no holes: how large a file may become before it is emptied."""
+"""Where a file system has no holes: how large a file may become before all but its beginning is cut
+off."""
 _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 _FLOOD_BYTES: Final = _CHUNK
 """So much since the last look: one looks again soon."""
@@ -71,13 +72,29 @@ class Recording:
         match record:
             case Mark():
                 self._marks.append(record)
-                self._size[record.stream] = record.end - self._base[record.stream]
+                self._size[record.stream] = self._offset(record.stream, record.end)
             case Hole():
+                before = self._holes.get(record.stream)
                 self._holes[record.stream] = record
+                if record.missing != (0 if before is None else before.missing):
+                    self._size[record.stream] = self._offset(record.stream, record.end)
             case CutOff():
                 self._cut(record)
             case Over():
                 self._over = record
+
+    def _offset(self, stream: Stream, position: int) -> int:
+        """Where in the file a byte of the stream stands; of one in a hole that is missing there,
+        where the hole is."""
+        hole, offset = self._holes.get(stream), position - self._base[stream]
+        if hole is None or not hole.missing or position <= hole.begin:
+            return offset
+        return max(offset - hole.missing, hole.begin - self._base[stream])
+
+    def _end(self, stream: Stream) -> int:
+        """How much the stream has printed, as far as it was looked at."""
+        hole = self._holes.get(stream)
+        return self._base[stream] + self._size[stream] + (0 if hole is None else hole.missing)
 
     @property
     def records(self) -> list[Record]:
@@ -95,7 +112,7 @@ class Recording:
         for stream in STREAMS:
             size = os.fstat(self._handle(stream)).st_size
             if size < self._size[stream] or (size > self._size[stream] and self._rewritten(stream)):
-                self._append(cut := CutOff(stream, self._base[stream] + self._size[stream]))
+                self._append(cut := CutOff(stream, self._end(stream)))
                 self._cut(cut)
             if size > self._size[stream]:
                 grown[stream] = size - self._size[stream]
@@ -119,9 +136,11 @@ class Recording:
             count = min(self._size[stream], _SEEN_BYTES)
             begin = self._size[stream] - count
             self._seen[stream] = os.pread(self._handle(stream), count, begin)
-        self._append(*marks)
-        if self._index is not None:
-            self.trim()
+        try:
+            self._append(*marks)
+        finally:  # on a full disk, too: it may be this run that has filled it
+            if self._index is not None or not self.brief:
+                self.trim()
         return True
 
     def wrote(self, stream: Stream, size: int, at: datetime) -> None:
@@ -150,7 +169,7 @@ class Recording:
 
     def _advance(self, stream: Stream, size: int, ms: int) -> Mark:
         self._size[stream] += size
-        mark = Mark(ms, stream, self._base[stream] + self._size[stream])
+        mark = Mark(ms, stream, self._end(stream))
         self._marks.append(mark)
         self._grown += Range(0, 0, size).cost
         return mark
@@ -218,38 +237,51 @@ class Recording:
         bounds = kept(self._ranges(), self.limits.head, self.limits.tail)
         for stream, (head_end, tail_begin) in zip(STREAMS, bounds, strict=True):
             base = self._base[stream]
-            begin, end = base + up(head_end - base), base + down(tail_begin - base)
-            if stream in self._holes:
-                begin = self._holes[stream].begin
-            if begin < end and (stream not in self._holes or end > self._holes[stream].end):
-                self._give_back(Hole(stream, begin, end))
+            self._widen(stream, base + up(head_end - base), base + down(tail_begin - base))
         if self._index_lines > 2 * len(self._marks) + 256:
             self._rewrite_index()
 
     def squeeze(self) -> None:
         """Space is short: give back all but the first and the last block of each."""
         for stream in STREAMS:
-            base, before = self._base[stream], self._holes.get(stream)
-            end = base + down(self._size[stream])
-            begin = base + BLOCK if before is None else before.begin
-            if begin < end and (before is None or end > before.end):
-                self._give_back(Hole(stream, begin, end))
+            base = self._base[stream]
+            self._widen(stream, base + BLOCK, base + down(self._end(stream) - base))
+
+    def _widen(self, stream: Stream, begin: int, end: int) -> None:
+        """Give back what lies between, if it is more than has been already."""
+        before = self._holes.get(stream)
+        if before is None and begin < end:
+            self._give_back(Hole(stream, begin, end))
+        elif before is not None and end > before.end:
+            self._give_back(before._replace(end=end))
 
     def _give_back(self, hole: Hole) -> None:
         # Said before it is done: a reader must not take the zeros for what was printed. If even
         # that cannot be written, the disk is full, and the space is worth more than the reader.
+        stream = hole.stream
+        self._say(hole)
+        begin, end = self._offset(stream, hole.begin), self._offset(stream, hole.end)
+        handle = open_file(self.place.raw(self.stem, stream), os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            if not disk.punch(handle, begin, end) and end > _NO_HOLES_LIMIT:
+                # This file system cannot do it. The beginning stays, and what is printed from now
+                # on stands behind it; rather no end, if nothing more comes, than a full disk.
+                end = self._base[stream] + hole.missing + os.fstat(handle).st_size
+                hole = Hole(stream, hole.begin, end, end - hole.begin)
+                self._say(hole)
+                os.ftruncate(handle, begin)
+                self._size[stream], self._seen[stream] = begin, b""
+        finally:
+            os.close(handle)
+        self._forget_marks(hole)
+
+    def _say(self, hole: Hole) -> None:
         with suppress(OSError):
             self._append(hole)
         self._holes[hole.stream] = hole
-        base = self._base[hole.stream]
-        handle = open_file(self.place.raw(self.stem, hole.stream), os.O_WRONLY | os.O_NOFOLLOW)
-        try:
-            punched = disk.punch(handle, hole.begin - base, hole.end - base)
-            if not punched and hole.end - base > _NO_HOLES_LIMIT:
-                # This file system cannot do it. Rather no beginning than a full disk.
-                os.ftruncate(handle, 0)
-        finally:
-            os.close(handle)
+
+    def _forget_marks(self, hole: Hole) -> None:
+        """Of what came in a hole, all but the first."""
         crossing = False
         left = []
         for mark in self._marks:

@@ -62,14 +62,17 @@ class Mark(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Bytes that are not kept."""
+    """Bytes that are not kept. `missing`: so many of them are not even zeros in the file: what
+    follows stands so much further to the front."""
 
     stream: Stream
     begin: int
     end: int
+    missing: int = 0
 
     def line(self) -> bytes:
-        return b"h %s %d %d\n" % (LETTERS[self.stream], self.begin, self.end)
+        missing = b" %d" % self.missing if self.missing else b""
+        return b"h %s %d %d%s\n" % (LETTERS[self.stream], self.begin, self.end, missing)
 
 
 class CutOff(NamedTuple):
@@ -128,8 +131,9 @@ def records_in(index: bytes) -> Iterator[Record]:
 def _record(words: list[bytes]) -> Record | None:
     try:
         match words:
-            case [b"h", letter, begin, end]:
-                return Hole(_STREAMS[letter], int(begin), int(end))
+            case [b"h", letter, begin, end, *more]:
+                missing = int(more[0]) if more else 0
+                return Hole(_STREAMS[letter], int(begin), int(end), missing)
             case [b"t", letter, base]:
                 return CutOff(_STREAMS[letter], int(base))
             case [b"x", ms, b"ok" | b"failed" as outcome]:

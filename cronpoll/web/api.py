@@ -239,11 +239,18 @@ def _next(scene: Scene, given: Given) -> list[Upcoming]:
         raise RefusedError(409, error.message) from error
     zone = scene.watch.calendar.zones.named(state.config.zone)
     windowed = isinstance(schedule, PeriodSchedule)
-    return [
+    number = min(given["number"], 500)
+    found = [
         Upcoming(name, at, local(at, zone, seconds=bool(at.second)),
                  schedule.periods_at(at)[-1] if windowed else None)
-        for at in upcoming(schedule, scene.now, min(given["number"], 500))
+        for at in upcoming(schedule, scene.now, number)
     ]  # fmt: skip
+    found += [
+        Upcoming(name, start.due_at, local(start.due_at, zone, seconds=True), ordered=True,
+                 ordered_by=None if start.by is None else str(start.by))
+        for start in state.ordered if start.due_at > scene.now
+    ]  # fmt: skip
+    return sorted(found, key=lambda each: each.at)[:number]
 
 
 async def _plan(scene: Scene, _: Given) -> Plan:

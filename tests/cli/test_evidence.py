@@ -40,14 +40,36 @@ name = "running"
 cron = "* * * * *"
 command = ["sh", "-c", "echo on its way; exec sleep 600"]
 env = {{ PASSWORD = "{SECRET}" }}
+[[task]]
+name = "guarded"
+cron = "* * * * *"
+command = ["sh", "-c", "exit 3"]
+env = {{ A = "{SECRET}-env", B = {{ file = "secret" }}, C = {{ credential = "token" }} }}
+env_file = "variables"
+[[task]]
+name = "not-there"
+cron = "* * * * *"
+command = ["./no-such-program"]
+env = {{ A = "{SECRET}-env" }}
+[[task]]
+name = "argued"
+cron = "* * * * *"
+callback = "json:dumps"
+isolation = "process"
+args = ["{SECRET}-args"]
+kwargs = {{ indent = "{SECRET}-kwargs" }}
 """
 
 
 @pytest.fixture(scope="module")
 def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("evidence"), f"[daemon]\nstop_timeout = 0\n{TASKS}") as it:
-        it.up()
-        for name in ("failing", "partial"):
+    place = tmp_path_factory.mktemp("evidence")
+    for name, text in (("secret", "-file"), ("token", "-credential"), ("variables", "-env-file")):
+        (place / name).write_text(f"D={SECRET}{text}\n" if name == "variables" else SECRET + text)
+        (place / name).chmod(0o600)
+    with Daemon(place, f"[daemon]\nstop_timeout = 0\n{TASKS}") as it:
+        it.up(env={"CREDENTIALS_DIRECTORY": str(place)})
+        for name in ("failing", "partial", "guarded", "not-there", "argued"):
             first_run(it, name)
         it.wait_for("TaskOutput", text="on its way")
         yield it
@@ -91,17 +113,32 @@ def test_why_names_the_run_and_logs_shows_it(living: Daemon) -> None:
     assert "on its way" in shown(living, "logs", "running")
 
 
-def test_values_of_the_environment_are_nowhere(living: Daemon) -> None:
-    for name in ("failing", "partial", "running"):
-        first_run(living, name) if name != "running" else None
-        for command in ("history", "logs", "status"):
-            assert SECRET not in shown(living, command, name, "--json")
+def test_values_of_environment_and_arguments_are_nowhere(living: Daemon) -> None:
+    assert first_run(living, "guarded")[1]["error"] == "exit status 3"  # it got all of them
+    assert first_run(living, "argued")[1]["event"] == "TaskRunCompleted"
+    mark = len(living.log)
+    living.write(living.config.read_text().replace('-env"', '-other-env"'))
+    living.wait_for("ConfigAccepted", since=mark)  # what an edit is said to be
+    names = ("failing", "partial", "running", "guarded", "not-there", "argued")
+    minute = living.events("TaskRunStarted")[0]["scheduledTime"]
+    said = [shown(living, word, name, "--json") for word in COMMANDS for name in names]
+    said += [shown(living, "why", name, minute) for name in names]
+    said += [shown(living, *words) for words in (("audit",), ("journal", "dump"), ("status",))]
+    file = str(living.config)
+    for words in (["validate", file], ["validate", file, "--json"], ["next", file], ["schema"]):
+        said.append(CliRunner().invoke(main, words).output)
+    said.append(shown(living, "plan", file, "--json"))
+    assert all(said)
+    assert [text for text in said if SECRET in text] == []
     for kind in ("failed", "idx"):  # made in their own time
         living.wait_until(lambda kind=kind: any(living.state.rglob(f"*.{kind}")))
     kept = [path for path in living.state.rglob("*") if path.is_file()]
     with_it = {path.name for path in kept if SECRET.encode() in path.read_bytes()}
     assert with_it == {"last-good.toml"}  # the copy of the file that has it
     assert SECRET not in "".join(living.raw)
+
+
+COMMANDS = ("history", "logs", "status")
 
 
 # -- slow ------------------------------------------------------------------------------------------

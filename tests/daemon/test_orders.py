@@ -135,6 +135,10 @@ def test_a_start_is_ordered_ahead_and_cancelled(living: Living) -> None:
     ordered = cronpoll(living, "at", "2099-01-01T12:00:00+00:00", "fine")
     assert (ordered.exit_code, "2099-01-01" in ordered.stdout) == (0, True)
     assert "is ordered" in cronpoll(living, "status", "fine").stdout
+    coming = ["next", str(living.config), "fine", "-n", "1"]
+    shown = CliRunner().invoke(main, [*coming, "--from", "2099-01-01T11:59:30Z"]).stdout
+    assert "2099-01-01" in shown
+    assert "(ordered by " in shown
     again = cronpoll(living, "at", "2099-01-01T12:00:00+00:00", "fine")
     assert (again.exit_code, "is ordered for" in again.stderr) == (1, True)
     cancelled = cronpoll(living, "at", "--cancel", "2099-01-01T12:00:00+00:00", "fine")

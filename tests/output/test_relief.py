@@ -18,7 +18,7 @@ from cronpoll.daemon.spared import SparedJournal
 from cronpoll.output import disk
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.store.journal.writer import Journal
-from tests.output.keeping import Room, gaps
+from tests.output.keeping import Room, gaps, lines
 from tests.tools.running import needs_root
 
 
@@ -47,6 +47,39 @@ async def appended(journal: Journal, place: Path) -> None:
         filled(place)
         for _ in range(200):
             position = await journal.append([started], position)
+    finally:
+        await journal.close()
+
+
+@needs_root
+@pytest.mark.parametrize("writes_on", [False, True], ids=["which is over", "which may go on"])
+def test_a_flood_that_filled_the_disk_while_no_daemon_was_there_makes_room_for_the_next(
+    small: Path, writes_on: bool
+) -> None:
+    room = Room(small)
+    child, _ = room.start("touch begun; until [ -e go ]; do sleep 0.01; done; yes; exec sleep 600")
+    room.eventually((small / "begun").exists, "it runs")
+    room.kill()
+    asyncio.run(opened_and_closed(Journal(str(small))))  # there is a record to go on from
+    (small / "go").touch()
+    room.eventually(lambda: os.statvfs(small).f_bavail == 0, "the disk is full")
+    if not writes_on:
+        child.kill()
+        child.wait()
+    try:
+        asyncio.run(opened_and_closed(SparedJournal(str(small), room.keeper)))
+    finally:
+        child.kill()
+        child.wait()
+    room.settle()
+    assert room.occupied() < 2_000_000
+
+
+async def opened_and_closed(journal: Journal) -> None:
+    now = SystemClock().wall()
+    opened = await journal.open(now)
+    try:
+        await journal.checkpoint(opened.book, now, opened.position)
     finally:
         await journal.close()
 
@@ -81,15 +114,38 @@ def test_a_full_disk_loses_output_and_not_a_start(small: Path, kept: str) -> Non
         assert len(room.files()) < 4
 
 
-def test_where_a_file_system_has_no_holes_the_disk_is_still_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("survives", [False, True], ids=["one daemon", "and the next one"])
+def test_where_a_file_system_has_no_holes_the_beginning_and_the_end_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survives: bool
 ) -> None:
     monkeypatch.setattr(disk, "punch", lambda *_: False)
     room = Room(tmp_path)
-    child, handed = room.start("yes | head -c 30000000; touch printed; exec sleep 600")
+    # The last lines come once the file has been cut: what it printed at that moment is lost.
+    child, handed = room.start(
+        "echo first; yes | head -c 30000000; touch printed; "
+        "until [ -e cut ]; do sleep 0.01; done; seq 1000; touch done; exec sleep 600"
+    )
     room.eventually((tmp_path / "printed").exists, "it has printed")
     room.eventually(lambda: room.occupied() < 10_000_000, "it was emptied")
+    (tmp_path / "cut").touch()
+    room.eventually((tmp_path / "done").exists, "it has printed more")
+    if survives:  # the next daemon goes on where this one was
+        room.kill()
+        room.keeper.begin()
+    numbers = [str(number) for number in range(1, 1_001)]
+
+    def kept() -> bool:
+        found = [line.text for line in lines(room.items())]
+        return found[:2] == ["first", "y"] and found[-900:] == numbers[-900:]
+
+    room.eventually(kept, "its beginning and its end are read while it runs")
     child.kill()
-    room.over(child.wait(), handed)
+    child.wait()
+    if not survives:
+        room.over(1, handed)
+    room.eventually(lambda: room.files() == [".failed"], "it is over")
     room.settle()
+    assert kept()
     assert room.occupied() < 300_000
+    (gap,) = gaps(room.items())
+    assert gap.size > 10_000_000  # what came just when it was cut is not counted

@@ -63,6 +63,7 @@ def test_killed_on_a_disk_that_is_full_at_times_it_starts_nothing_that_is_not_du
     filler = Filler(disk)
     with soaking(tmp_path, __file__, state=disk / "state") as soak:
         soak.excused += ("No space left",)
+        soak.loses_output = True
         soak.trouble = lambda: _fill_or_free(soak, filler)
         _one_illness_from_beginning_to_end(soak, filler)
         for _ in range(LIVES):

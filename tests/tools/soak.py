@@ -31,6 +31,7 @@ import pytest
 import tomli_w
 
 from cronpoll.core import events as e
+from cronpoll.output.reading import Gap, OutputReader
 from cronpoll.store.journal.reading import JournalReader
 from tests.tools.living import PATIENCE_SECONDS, Living, faketime_there
 
@@ -59,9 +60,11 @@ fi
 [ "$3" != stubborn ] || trap '' TERM
 note begin
 die_if_told begin
+if [ "$3" = flood ]; then echo "begin $CRONPOLL_RUN_ID"; yes | head -c 20000000; fi
 sleep "$2"
 while [ -e "$1/stay" ]; do sleep 0.05; done
 if [ "$3" = flaky ] && [ $(( $(wc -l <"$books") % 3 )) != 0 ]; then note fail; exit 1; fi
+[ "$3" != flood ] || echo "end $CRONPOLL_RUN_ID"
 note end
 die_if_told end
 """
@@ -174,6 +177,7 @@ def tasks_in(directory: Path) -> list[dict[str, Any]]:
     retry = {"delay": "4s", "max_attempts": 3}
     return [
         command("quick", 0.01),
+        command("flood", 0.3, "flood"),
         command("long", 3, cron=EVERY_FIFTH),
         command("stubborn", 2, "stubborn", cron=EVERY_FIFTH),
         command("abandoned", 0.5, interrupted="abandon"),
@@ -210,8 +214,9 @@ class Soak:
     """One daemon and its deaths.
 
     `trouble`: what else is done to it while it lives; whether it shall die at once. `excused`:
-    texts of which one has to occur in its last words should it end by itself. `story`: what was
-    done, for whoever has to find out.
+    texts of which one has to occur in its last words should it end by itself. `loses_output`: its
+    disk may be too small for what its tasks print. `story`: what was done, for whoever has to find
+    out.
     """
 
     def __init__(self, directory: Path, seed: int, *, state: Path | None, jumps: bool) -> None:
@@ -233,6 +238,7 @@ class Soak:
             "takes longer than",
             "the process that imports callbacks does not start",
         )
+        self.loses_output = False
         self.trouble: Callable[[], bool] = lambda: False
         self._jumps = jumps
         self._clock = directory / "clock"
@@ -533,6 +539,7 @@ def judge(soak: Soak) -> list[e.Event]:
     _files_agree(soak, record)
     _one_execution_each(soak, record)
     _every_minute_is_accounted_for(soak, record)
+    _output_is_bounded(soak, record)
     lives = {
         event.run_id.rpartition("-")[0] for event in record if isinstance(event, e.TaskRunStarted)
     }
@@ -589,6 +596,28 @@ def _files_agree(soak: Soak, record: list[e.Event]) -> None:
             assert noted[event.run_id] == Counter(["begin", "end"]), (event, noted[event.run_id])
         elif isinstance(event, e.TaskRunFailed) and event.error_type != "Timeout":
             assert noted[event.run_id] == Counter(["begin", "fail"]), (event, noted[event.run_id])
+
+
+def _output_is_bounded(soak: Soak, record: list[e.Event]) -> None:
+    """Of every flood the beginning and the end are kept, however its daemon ended, and no more."""
+    reader = OutputReader(str(soak.living.state))
+    files = [path for path in (soak.living.state / "output").rglob("*") if path.is_file()]
+    runs = sum(isinstance(event, e.TaskRunStarted) for event in record)
+    assert sum(path.stat().st_blocks * 512 for path in files) < runs * OUTPUT_BYTES
+    completed = {event.run_id for event in record if isinstance(event, e.TaskRunCompleted)}
+    floods = reader.runs("flood")
+    assert completed.intersection(run.run_id for run in floods) or soak.loses_output
+    for run in floods:
+        items = [*reader.lines(run)]
+        assert sum(len(item.text) for item in items) < OUTPUT_BYTES
+        if run.run_id in completed and not soak.loses_output:
+            assert items[0].text == f"begin {run.run_id}"
+            assert items[-1].text == f"end {run.run_id}"
+            assert any(isinstance(item, Gap) for item in items)
+
+
+OUTPUT_BYTES: Final = 300_000
+"""Of one run: what is kept by default, and some for its index."""
 
 
 def _one_execution_each(soak: Soak, record: list[e.Event]) -> None:
