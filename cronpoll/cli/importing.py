@@ -409,8 +409,11 @@ def registry_text(
     translation: AnyTranslation,
     home: str | None = None,
     advance: Callable[[int], None] = lambda _: None,
+    *,
+    included: bool = False,
 ) -> str:
-    """The registry file of a crontab. `home`: where its commands begin if nothing else is said."""
+    """The registry file of a crontab. `home`: where its commands begin if nothing else is said.
+    `included`: another file has the tables that are for all, [notify] among them."""
     import tomli_w
 
     of_cron = isinstance(translation, Translation)
@@ -423,9 +426,9 @@ def registry_text(
     ]
     jobs: list[Any] = list(translation.jobs)
     tables = [_table(job) for job in jobs]
-    targets = _targets(translation) if of_cron else {}
+    targets = _targets(translation) if of_cron and not included else {}
     for job, table in zip(jobs, tables, strict=True):
-        if isinstance(job, Job) and job.mail is not None:
+        if isinstance(job, Job) and job.mail in targets:
             table["notify"] = {"to": targets[job.mail]}
     shared = _taken_out(tables) if of_cron else {}
     if home is not None and "cwd" not in shared:

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "explain": "cronpoll.cli.explain:explain",
     "init": "cronpoll.cli.starter:init",
     "import": "cronpoll.cli.importing:import_",
+    "takeover": "cronpoll.cli.takeover:takeover",
     "spread": "cronpoll.cli.spreading:spread",
     "plan": "cronpoll.cli.plan:plan",
     "simulate": "cronpoll.cli.simulate:simulate",

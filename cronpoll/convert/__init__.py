@@ -6,6 +6,7 @@
     commands     commands and their input   directives  @win, @dist, @only ...
     names        names made of commands     kronline    one line of a krontab
     crontab      a crontab, line by line    krontab     a krontab, line by line
+    takeover     lines out of force, and back
 
 Nothing here reads or writes a file.
 """
