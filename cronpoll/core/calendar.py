@@ -212,14 +212,20 @@ class Calendar:
             return kept
 
     def served(
-        self, task: TaskState, new: TaskConfig, handled: tuple[datetime, ...], now: datetime
+        self,
+        task: TaskState,
+        new: TaskConfig,
+        handled: tuple[datetime, ...],
+        moments: tuple[tuple[datetime, datetime], ...],
     ) -> tuple[Stretch, ...]:
         """The guard of a task whose windows are about to change: wide enough for every period that
         was started, whenever `new` chooses it. Nothing where no window is involved.
 
         A period is at most the old reach away from its start, and at most the new reach from when
-        it is chosen again. Later than now it is not chosen again, because it is `handled`. What is
-        so no longer is in the guard from here on.
+        it is chosen again. Later than now, or than what is settled ahead of now, it is not chosen
+        again, because it is `handled`. What is so no longer is in the guard from here on.
+        `moments`: those for which `handled` was asked, now and settled until when; two of them
+        while the clock is not believed.
         """
         old = task.config
         if old.options.spread is None and new.options.spread is None:
@@ -239,8 +245,10 @@ class Calendar:
         dropped = set(task.handled).difference(handled)
         stretches += [(period - early, period, period + late) for period in dropped]
         served: tuple[Stretch, ...] = ()
+        ends = [end for moment in moments for end in moment]
         for first, last, reach in stretches:
-            served = with_stretch(served, first, reach if last > now else min(reach, now))
+            known = min((end for end in ends if last <= end), default=reach)
+            served = with_stretch(served, first, min(reach, known))
         return served
 
 

@@ -103,9 +103,8 @@ def _added(
     handled: tuple[datetime, ...] = ()
     served: tuple[Stretch, ...] = ()
     if known is not None:
-        settled = _settled(known, now.wall)
-        handled = _handled(known, config, now.wall, calendar, settled)
-        served = calendar.served(known, config, handled, now.wall)
+        handled = _handled(known, config, now, calendar)
+        served = calendar.served(known, config, handled, _moments(known, now))
     events = steps.added(name, config, known, handled, served, now.wall, now.behind)
     if restarted is None:
         return events
@@ -174,9 +173,8 @@ def _edited(
             owed = (
                 (task.owed_at, task.owed_period) if start is None else (start.due_at, start.period)
             )
-        settled = max(now.wall, _settled(task, now.wall))
-        handled = _handled(task, config, now.wall, calendar, settled)
-        served = calendar.served(task, config, handled, now.wall)
+        handled = _handled(task, config, now, calendar)
+        served = calendar.served(task, config, handled, _moments(task, now))
         resumes = task.is_suspended and not (
             task.suspended or config.options.suspend
         )  # with nothing owed before now
@@ -205,24 +203,32 @@ def _evaluated(
             return task, start
 
 
-def _settled(task: TaskState, now: datetime) -> datetime:
-    """Up to where periods are settled. What a clock that was wrong has settled is `served`."""
-    settled = max(task.settled_until, task.latest_start or task.settled_until)
-    return settled if settled - now <= WRONG_CLOCK else now
+def _moments(task: TaskState, now: Now) -> tuple[tuple[datetime, datetime], ...]:
+    """What time it may be, and up to where the task is settled then. While the clock is not
+    believed it may be the time of the record, too."""
+    moments = (now.wall,) if now.behind is None else (now.wall, now.behind)
+    return tuple((moment, _settled(task, moment)) for moment in moments)
 
 
 def _handled(
-    task: TaskState, config: TaskConfig, now: datetime, calendar: Calendar, settled_until: datetime
+    task: TaskState, config: TaskConfig, now: Now, calendar: Calendar
 ) -> tuple[datetime, ...]:
-    return calendar.handled(
-        task.task_name,
-        task.config,
-        config,
-        now,
-        settled_until,
-        task.handled,
-        task.registered_at,
+    """Periods that must not be chosen again, at whatever time it may be."""
+    name, old, since = task.task_name, task.config, task.registered_at
+    found = (
+        calendar.handled(name, old, config, moment, settled_until, task.handled, since)
+        for moment, settled_until in _moments(task, now)
     )
+    return tuple(sorted(set().union(*found)))
+
+
+def _settled(task: TaskState, now: datetime) -> datetime:
+    """Up to where periods are settled, by a schedule that was in force until now if the task is
+    registered. What a clock that was wrong has settled is `served`."""
+    settled = max(task.settled_until, task.latest_start or task.settled_until)
+    if task.registered:
+        settled = max(settled, now)
+    return settled if settled - now <= WRONG_CLOCK else now
 
 
 def _folded(task: TaskState, more: Sequence[e.Event], events: list[e.Event]) -> TaskState:

@@ -425,3 +425,22 @@ def test_a_period_that_passed_while_the_name_was_left_out_is_eligible_at_its_new
         "left out before its time, back before its other time"
     )
     assert started_again(given, ("00:01", None), ("01:30", long), at_last="20:00") == [at("00:00")]
+
+
+@pytest.mark.parametrize(
+    ("wall", "expected", "guarded"),
+    [
+        row("the clock is not believed, and may come back", "2026-02-20 10:30", {"09:00", "10:00"}, "10:00"),
+        row("it is a few hours behind, and believed", "07:30", {"09:00", "10:00"}, "10:00"),
+    ],
+)  # fmt: skip
+def test_what_was_settled_ahead_of_the_clock_is_handled_when_windows_are_edited(
+    wall: str, expected: set[str], guarded: str
+) -> None:
+    given = task(**ran("10:00", "10:01"))
+    behind = at("10:00") if at("10:00") - at(wall) > 24 * HOURS else None
+    moment = now(wall)._replace(behind=behind)
+    (event,) = registered(given, config(spread=window()), moment=moment).events
+    assert isinstance(event, e.TaskOverridden)
+    assert {at(period) for period in expected} <= set(event.handled)
+    assert event.served[-1][1] == at(guarded), "later than that nothing was started"

@@ -172,6 +172,34 @@ async def test_an_edit_by_a_clock_that_is_not_believed_starts_nothing_in_the_min
     assert world.starts("rare") == ["2026-06-05T09:00:00Z"]
 
 
+@pytest.mark.parametrize("wrong", ["2026-06-02T09:00:10Z", "2026-06-04T07:30:10Z"])
+def test_windows_that_come_while_the_clock_is_behind_lose_no_period_and_repeat_none(
+    wrong: str,
+) -> None:
+    """By days, so that it is not believed; and by hours."""
+
+    @simulated
+    async def scenario() -> None:
+        world = World("2026-06-04T09:00:00Z")
+        await world.boot([OFTEN])
+        await world.until("2026-06-04T10:00:30Z")
+        before = len(world.starts("often"))
+        world.clock.in_step = False
+        set_to(world, wrong)
+        spread = Spread(window=Window("after", 3_600_000))
+        await world.reload([Registration("often", "* * * * *", Job(), minutes(5), spread=spread)])
+        await world.passes(minutes=5)
+        set_to(world, "2026-06-04T10:06:00Z")
+        await world.until("2026-06-04T11:30:00Z")
+        assert twice(world) == []
+        assert world.events("TaskServedBefore") == [], "none of the others was started before"
+        periods = [event.period for event in world.events("TaskRunStarted")[before:]]
+        assert min(periods) > instant("2026-06-04T10:00:00Z")
+        assert len(periods) > 30
+
+    scenario()
+
+
 @simulated
 async def test_what_stayed_owed_does_not_start_by_a_clock_that_is_not_believed() -> None:
     world = World("2026-06-02T11:59:30Z")

@@ -120,12 +120,17 @@ def _handled_before(
         return []
     if not facts.effects or isinstance(event, e.TaskOverridden):
         settled = max(event.at, settled)
+    said = event.settled_until
+    until = said if said is not None and facts.not_believed(event.at, said) else settled
     found: list[Wrong] = []
     for period in event.handled:
         at = None if task.has_outcome(period) else _settles_at(ticks, period)
-        if not task.has_outcome(period) and (at is None or at > settled):
+        if not task.has_outcome(period) and (at is None or at > max(settled, until)):
             found += broken(p.FOR_CAUSE, f"the period {text_of(period)} had not been handled")
-    if isinstance(new, Chosen) and len(event.handled) < MANY:
+    # A clock that was wrong has settled what is a day ahead: what was started is guarded, and what
+    # was only missed may be owed again.
+    right = settled - event.at <= WRONG_CLOCK
+    if isinstance(new, Chosen) and len(event.handled) < MANY and right:
         # What the new schedule counts from: ahead of now if the clock was set back.
         ahead = task.settled if isinstance(event, e.TaskAdded) else task.served or event.at
         since = max(event.at, ahead)

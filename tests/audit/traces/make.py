@@ -394,6 +394,28 @@ async def set_back_while_down() -> World:
     return world
 
 
+async def windows_by_a_wrong_clock() -> World:
+    """Windows come while the clock is days behind: it is not believed, and comes back; or it is
+    believed at once, at a restart."""
+    world = World("2026-03-05T02:59:30Z")
+    short, long = (Spread(window=Window("after", hours * HOUR)) for hours in (1, 3))
+    await world.boot([task("often", "0 * * * *")])
+    await world.passes(hours=2)
+    world.clock.in_step = False
+    world.clock.step(-timedelta(days=2))
+    await world.reload([task("often", "0 * * * *", spread=short)])
+    await world.passes(minutes=5)
+    world.clock.step(timedelta(days=2))
+    await world.passes(hours=4)
+    await world.stop()
+    world.clock.in_step = True
+    world.clock.step(-timedelta(days=2))
+    await world.boot([task("often", "0 * * * *", spread=long)])
+    await world.passes(hours=6)
+    await world.stop()
+    return world
+
+
 async def relaxed() -> World:
     """A task that waited for its own run may run beside itself from an edit on."""
     world = World("2026-03-05T02:59:30Z")
@@ -417,6 +439,7 @@ LIVES: dict[str, Callable[[], Any]] = {
             cut_off,
             survivors,
             set_back_while_down,
+            windows_by_a_wrong_clock,
             relaxed,
         ),
     )
