@@ -111,6 +111,14 @@ class Suspect(NamedTuple):
     goes_on: datetime
 
 
+class HeldUp(NamedTuple):
+    """Something overdue at a time at which the scheduler says that it was held up. Right, if a stop
+    had been requested before: a journal says that when the stop ends."""
+
+    wrong: Any
+    at: datetime
+
+
 class Edit(NamedTuple):
     """What two configs, the old and the new one, make of an edit."""
 
@@ -147,6 +155,7 @@ class Task:
     retry: timedelta | None = None  # since 1900, on the recorded clock without its steps
     retry_told: timedelta = timedelta(0)  # as it was recorded: a restart may bring it forward
     retry_delay: timedelta = timedelta(0)  # that it was given, and that no restart makes longer
+    retry_cut: bool = False  # perhaps: by a restart before the state that says it
     owed_at: datetime | None = None
     owed_nominal: datetime | None = None
     on_start: datetime | None = None  # a start that is owed since the machine or daemon started
@@ -293,7 +302,8 @@ class Facts:
     last_slow: tuple[datetime, timedelta] = (LONG_AGO, timedelta(0))
     last_of_all: e.Event | None = None
     suspects: list[Suspect] = field(default_factory=list)
-    unsettled: bool = False  # one of these two is not decided yet
+    held_up: list[HeldUp] = field(default_factory=list)
+    unsettled: bool = False  # one of these three is not decided yet
     slept: e.SuspensionDetected | None = None  # not taken in yet: the next event tells more
     torn_until: datetime = LONG_AGO  # up to here lines may have been lost with a process
     scheduler: str = ""
@@ -445,14 +455,14 @@ class Facts:
             return False
         return self.began_blind or self.open >= (self.bound or 1)
 
-    def lock_holder(self, task: Task) -> str | None:
-        """Another task that holds the lock of this one: it runs, or something of it may be
-        alive."""
+    def lock_holder(self, task: Task, *, surely: bool = False) -> str | None:
+        """Another task that holds the lock of this one: it runs, or something of it is alive. Or
+        may be, as a state does not say; `surely`: not these."""
         lock = task.config.options.lock
         if lock is None:
             return None
         for name, other in self.tasks.items():
-            taken = other.runs or name in self.held or name in self.maybe_held
+            taken = other.runs or name in self.held or (not surely and name in self.maybe_held)
             if taken and other is not task and other.config.options.lock == lock:
                 return name
         return None

@@ -105,6 +105,7 @@ def begin(facts: Facts, book: Book) -> None:
     facts.last_number, facts.last_started, facts.cut_off = -1, LONG_AGO, None
     facts.high, facts.recovery, facts.slept, facts.unsettled = LONG_AGO, None, None, False
     facts.suspects.clear()
+    facts.held_up.clear()
     facts.full_since, facts.full_steps = LONG_AGO, -1
     facts.held.clear()
 
@@ -123,6 +124,7 @@ def _from_state(facts: Facts, state: TaskState) -> Task:
     task.attempt, task.deaths = state.attempt, state.deaths
     if state.retry_at is not None:
         task.retry = task.retry_told = facts.unset(state.retry_at)
+        task.retry_cut = True
     task.retry_delay = timedelta(milliseconds=state.retry_after_ms)
     if state.due_at is not None:
         task.started.append(state.due_at)
@@ -288,6 +290,7 @@ def _started(facts: Facts, task: Task, event: e.TaskRunStarted) -> None:
     facts.numbers_lost = False
     if task.remains:
         task.remains = {}  # or nothing would have been started
+        facts.maybe_held.discard(task.name)
     facts.open += 1
     if facts.open == facts.bound:
         facts.full_since, facts.full_steps = now, facts.steps
@@ -389,6 +392,7 @@ def _failed(facts: Facts, task: Task, event: e.TaskRunFailed) -> None:
         task.detached.discard(event.run_id)
         if event.next_retry_at is not None:
             task.retry = task.retry_told = facts.unset(event.next_retry_at)
+            task.retry_cut = False
             task.retry_delay = event.next_retry_at - event.at
         _given_up(facts, task, event)
 
@@ -838,6 +842,7 @@ def _instance_started(facts: Facts, event: e.InstanceStarted) -> None:
         # Delays are never longer than they can be.
         if task.retry is not None:
             task.retry = min(task.retry_told, begun + task.retry_delay)
+            task.retry_cut = False
         if task.quarantine is not None and task.quarantine != UNTOLD:
             task.quarantine = min(task.quarantine_told, begun + QUARANTINE_LONGEST)
             task.quarantine_cut = False

@@ -212,32 +212,44 @@ class Audit:
             self._violated(Wrong(p.WHOLE, text), None, begun)
 
     def _settle_times(self, event: Any) -> None:
-        """Decide about a sleep, and about what was written late, now that the next event is
-        here."""
-        facts, slept, recovery = self._facts, self._facts.slept, self._facts.recovery
-        stepped = event if isinstance(event, e.ClockStepped) else None
-        if slept is not None:
-            together = stepped is not None and stepped.at == slept.at
-            found = clock.slept(facts, stepped if together else None, slept)
-            for wrong in found:
-                self._violated(wrong, None, slept)
-            fold.OF_ALL[type(slept)](facts, slept)
-            facts.slept = None
-        if recovery is not None:
-            over = isinstance(event, fold.OTHER_READINGS) or event.at >= recovery.at
-            if over and stepped is None:
-                for wrong in recovery.wrong:
-                    self._violated(wrong, None, event)
-                facts.high = max(facts.high, recovery.at)
-            if over or stepped is not None:
-                facts.recovery = None
+        """Decide about a sleep, what was written late, and what was held up, now that the next
+        event is here."""
+        facts = self._facts
+        self._settle_sleep(event)
+        self._settle_recovery(event)
         if facts.suspects and not isinstance(event, e.StoreSlow):
             other = isinstance(event, fold.OTHER_READINGS)
             for suspect in [*facts.suspects]:
                 if other or event.at > suspect.until or event.at > suspect.goes_on:
                     facts.suspects.remove(suspect)
                     self._violated(suspect.wrong, None, event)
-        facts.unsettled = facts.recovery is not None or bool(facts.suspects)
+        if facts.held_up:
+            for wrong in clock.goes_on(facts, event):
+                self._violated(wrong, None, event)
+        facts.unsettled = facts.recovery is not None or bool(facts.suspects or facts.held_up)
+
+    def _settle_sleep(self, event: Any) -> None:
+        facts, slept = self._facts, self._facts.slept
+        if slept is None:
+            return
+        together = isinstance(event, e.ClockStepped) and event.at == slept.at
+        for wrong in clock.slept(facts, event if together else None, slept):
+            self._violated(wrong, None, slept)
+        fold.OF_ALL[type(slept)](facts, slept)
+        facts.slept = None
+
+    def _settle_recovery(self, event: Any) -> None:
+        facts, recovery = self._facts, self._facts.recovery
+        if recovery is None:
+            return
+        if isinstance(event, e.ClockStepped):
+            facts.held_up.clear()
+            facts.recovery = None
+        elif isinstance(event, fold.OTHER_READINGS) or event.at >= recovery.at:
+            for wrong in recovery.wrong:
+                self._violated(wrong, None, event)
+            facts.high = max(facts.high, recovery.at)
+            facts.recovery = None
 
     def _goes_forwards(self, event: Any) -> None:
         facts = self._facts

@@ -77,7 +77,7 @@ def views(record: Record, chance: Random) -> Iterator[View]:
         yield View("journal, torn or copied meanwhile", torn, True)
     for place in _places(journal, chance):
         yield View(f"journal, up to {place}", journal[:place], True)
-        if _between_batches(journal, place):
+        if between_batches(journal, place):
             yield View(f"journal, after retention at {place}", begun_at(journal, place), True)
     for place in _places(log, chance):
         yield View(f"log, up to {place}", [*log[:place]], False)
@@ -91,7 +91,7 @@ def _places(record: list[Any], chance: Random) -> list[int]:
     return sorted({chance.randrange(len(record)) for _ in range(CUTS)}) if record else []
 
 
-def _between_batches(journal: list[Item], place: int) -> bool:
+def between_batches(journal: list[Item], place: int) -> bool:
     """A state is written between two batches, and what is written together is of one moment."""
     before, after = journal[place - 1 : place + 1] if place else (None, None)
     both = isinstance(before, e.Event) and isinstance(after, e.Event)

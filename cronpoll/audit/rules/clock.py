@@ -20,6 +20,7 @@ from cronpoll.audit.facts import (
     SPAN,
     UNRECORDED,
     Facts,
+    HeldUp,
     Recovery,
     Suspect,
     text_of,
@@ -49,6 +50,46 @@ def backwards(facts: Facts, event: e.Event) -> None:
         recovery.wrong.append(Wrong(p.CLOCK, "started while nothing could be written", event))
 
 
+def _overdue(facts: Facts, at: datetime) -> list[Wrong]:
+    """What was overdue when something held the scheduler up. While it stops nothing is owed: of a
+    journal that may turn out later."""
+    if facts.stop_requested is not None:
+        at = min(at, facts.stop_requested)
+    found = [*nobody_overdue(facts, at)]
+    # A stop waits for runs, and for nothing else.
+    if found and facts.durable and (facts.open or facts.last_end >= at):
+        facts.held_up += [HeldUp(wrong, at) for wrong in found]
+        facts.unsettled = True
+        return []
+    return found
+
+
+def goes_on(facts: Facts, event: e.Event) -> list[Wrong]:
+    """What was wrong for certain, now that an event shows whether the scheduler was stopping."""
+    if isinstance(event, e.SchedulerStopped):
+        asked = event.requested_at
+        found = [one.wrong for one in facts.held_up if asked is None or one.at <= asked]
+    elif isinstance(event, _DECIDES) and getattr(event, "trigger", None) != "manual":
+        found = [one.wrong for one in facts.held_up]
+    elif isinstance(event, e.InstanceStarted):
+        found = []  # it died, and nobody knows whether it was stopping
+    else:
+        return []
+    facts.held_up.clear()
+    return found
+
+
+_DECIDES: Final = (
+    e.TaskRunStarted,
+    e.TaskMissed,
+    e.TaskSkipped,
+    e.TaskUnschedulable,
+    e.TaskAdded,
+    e.TaskOverridden,
+)
+"""Not by a scheduler that stops."""
+
+
 def _disproved(
     facts: Facts, since: datetime, what: str, recorded: datetime | None = None
 ) -> list[Wrong]:
@@ -65,7 +106,7 @@ def stepped(facts: Facts, _: None, event: e.ClockStepped) -> Found:
     unset = _by(event.at, -_step(event))
     found = _disproved(facts, unset, "without that step it was")
     # It is found out within the longest wait.
-    return [*found, *nobody_overdue(facts, unset - BOUND)]
+    return [*found, *_overdue(facts, unset - BOUND)]
 
 
 def slept(facts: Facts, stepped: e.ClockStepped | None, event: e.SuspensionDetected) -> list[Wrong]:
@@ -79,7 +120,7 @@ def slept(facts: Facts, stepped: e.ClockStepped | None, event: e.SuspensionDetec
     found = _disproved(facts, since, "asleep since", facts.earlier if awake else facts.high)
     if stepped is None and event.at > facts.high:
         facts.high = event.at
-    return [*found, *nobody_overdue(facts, since)]
+    return [*found, *_overdue(facts, since)]
 
 
 def _step(event: e.ClockStepped) -> timedelta:
@@ -87,7 +128,7 @@ def _step(event: e.ClockStepped) -> timedelta:
 
 
 def degraded(facts: Facts, _: None, event: e.StoreDegraded) -> Found:
-    return nobody_overdue(facts, event.at)
+    return _overdue(facts, event.at)
 
 
 def slow(facts: Facts, _: None, event: e.StoreSlow) -> Found | None:
@@ -99,7 +140,7 @@ def slow(facts: Facts, _: None, event: e.StoreSlow) -> Found | None:
     if since + UNRECORDED < facts.last_started < event.at - UNRECORDED:
         text = f"a run was started {text_of(facts.last_started)}, while the disk was written to"
         found += broken(p.CLOCK, text)
-    return [*found, *nobody_overdue(facts, since)]
+    return [*found, *_overdue(facts, since)]
 
 
 def recovery_of(facts: Facts, event: e.StoreRecovered) -> Recovery:
@@ -108,7 +149,7 @@ def recovery_of(facts: Facts, event: e.StoreRecovered) -> Recovery:
     since = _by(event.at, -event.degraded_ms * MILLISECOND)
     # Others may have been written together with the state, before this.
     wrong = _disproved(facts, since, "nothing could be written since", facts.last_started)
-    wrong += [*nobody_overdue(facts, since)]
+    wrong += _overdue(facts, since)
     return Recovery(event.at, since, [one._replace(event=one.event or event) for one in wrong])
 
 

@@ -14,7 +14,7 @@ def lock_is_free(facts: Facts, task: Task, _: e.TaskRunStarted) -> Found | None:
     lock = task.config.options.lock
     if lock is None:
         return None
-    holder = facts.lock_holder(task)
+    holder = facts.lock_holder(task, surely=True)
     return unless(holder is None, p.LOCKS, f'started while {holder} held the lock "{lock}"')
 
 

@@ -221,7 +221,8 @@ def _beside_owed(facts: Facts, task: Task, event: e.TaskSkipped, told: Told) -> 
     assert owed_at is not None
     before = told.first - MICROSECOND
     found = _settles(task, told) + _wrong_alone(facts, task, told, before)
-    if facts.ran_over(task, owed_at, owed_at):
+    run = facts.sure_run(task, event.at)
+    if run is not None and run[0] < owed_at <= run[1]:
         found += broken(p.FOR_CAUSE, f"{text_of(owed_at)} fell into that run, too")
     if owed_at >= told.first:
         text = f"{text_of(owed_at)} was not due before that run began"

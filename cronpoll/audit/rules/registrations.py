@@ -3,7 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -114,32 +114,44 @@ def nothing_forgotten(facts: Facts, task: Task, event: e.TaskOverridden) -> Foun
 def _handled_before(
     facts: Facts, task: Task, event: e.TaskAdded | e.TaskOverridden, new: AnyTicks | None
 ) -> list[Wrong]:
-    """What is called handled before an edit has to be settled by what was in force until then."""
+    """What is called handled before an edit has to be settled by what was in force until then; and
+    what is settled has to be called so where the new schedule could choose it again."""
     ticks, settled = task.ticks, max(task.settled, task.served or task.settled)
     if ticks is None:
         return []
     if not facts.effects or isinstance(event, e.TaskOverridden):
         settled = max(event.at, settled)
-    said = event.settled_until
-    until = said if said is not None and facts.not_believed(event.at, said) else settled
+    until, said = settled, event.settled_until
+    if said is not None and facts.not_believed(event.at, said):
+        until = max(settled, said)
     found: list[Wrong] = []
     for period in event.handled:
         at = None if task.has_outcome(period) else _settles_at(ticks, period)
-        if not task.has_outcome(period) and (at is None or at > max(settled, until)):
+        if not task.has_outcome(period) and (at is None or at > until):
             found += broken(p.FOR_CAUSE, f"the period {text_of(period)} had not been handled")
     # A clock that was wrong has settled what is a day ahead: what was started is guarded, and what
     # was only missed may be owed again.
-    right = settled - event.at <= WRONG_CLOCK
-    if isinstance(new, Chosen) and len(event.handled) < MANY and right:
-        # What the new schedule counts from: ahead of now if the clock was set back.
-        ahead = task.settled if isinstance(event, e.TaskAdded) else task.served or event.at
-        since = max(event.at, ahead)
-        for _, period in new.between(since, since + new.reach):
-            at = _settles_at(ticks, period)
-            before = task.has_outcome(period) or (at is not None and at <= settled)
-            if before and period not in event.handled:
-                found += broken(p.PERMANENT, f"the period {text_of(period)} is to be handled again")
+    wrong_clock = settled - event.at > WRONG_CLOCK
+    if isinstance(new, Chosen) and len(event.handled) < MANY and not wrong_clock:
+        found += _to_be_handled_again(task, event, ticks, new, settled)
     return found
+
+
+def _to_be_handled_again(
+    task: Task,
+    event: e.TaskAdded | e.TaskOverridden,
+    ticks: AnyTicks,
+    new: Chosen,
+    settled: datetime,
+) -> Iterator[Wrong]:
+    # What the new schedule counts from: ahead of now if the clock was set back.
+    ahead = task.settled if isinstance(event, e.TaskAdded) else task.served or event.at
+    since = max(event.at, ahead)
+    for _, period in new.between(since, since + new.reach):
+        at = _settles_at(ticks, period)
+        before = task.has_outcome(period) or (at is not None and at <= settled)
+        if before and period not in event.handled:
+            yield Wrong(p.PERMANENT, f"the period {text_of(period)} is to be handled again")
 
 
 def _settles_at(ticks: AnyTicks, period: datetime) -> datetime | None:

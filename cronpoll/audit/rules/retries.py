@@ -39,7 +39,7 @@ def at_its_time(facts: Facts, task: Task, event: e.TaskRunStarted) -> Found | No
     if task.retry is None or event.due_at != task.period:
         return None
     now = event.started_at
-    if facts.unset(now) < task.retry - UNRECORDED:
+    if facts.unset(now) < task.retry - UNRECORDED and not task.retry_cut:
         text = f"started before its time, {text_of(facts.as_set(task.retry))}"
         return broken(p.RETRY_RULE, text)
     return KEPT if facts.holds_back_unsaid(task) else _in_time(facts, task, now)

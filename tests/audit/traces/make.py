@@ -149,7 +149,7 @@ async def clocks() -> World:
     await world.passes(minutes=3)
     world.clock.suspend(timedelta(hours=2))
     await world.passes(minutes=5)
-    world.disk.failures["write"] = [28] * 3
+    world.disk.failures["write"] = [28]
     await world.passes(minutes=5)
     world.clock.step(-timedelta(days=3))
     await world.passes(minutes=5)
@@ -416,6 +416,21 @@ async def windows_by_a_wrong_clock() -> World:
     return world
 
 
+async def stops_slowly() -> World:
+    """A stop waits for a run for an hour, and the disk fails when that ends: nothing was owed
+    meanwhile."""
+    world = World("2026-03-05T02:59:30Z")
+    tasks = [task("long", "0 3 * * *", Job(seconds=5_000)), task("often", "5,35 * * * *")]
+    await world.boot(tasks)
+    await world.passes(minutes=8)
+    world.disk.failures["write"] = [28]
+    await world.stop()
+    await world.boot(tasks)
+    await world.passes(hours=1)
+    await world.stop()
+    return world
+
+
 async def relaxed() -> World:
     """A task that waited for its own run may run beside itself from an edit on."""
     world = World("2026-03-05T02:59:30Z")
@@ -440,6 +455,7 @@ LIVES: dict[str, Callable[[], Any]] = {
             survivors,
             set_back_while_down,
             windows_by_a_wrong_clock,
+            stops_slowly,
             relaxed,
         ),
     )
