@@ -21,7 +21,14 @@ from cronpoll.operator.api import JOBS, KRONJOBS, OF_KRONJOB, OF_PERIOD, Api, Ob
 from cronpoll.operator.decision import job_name, zones
 from cronpoll.operator.jobs import job_of
 from cronpoll.operator.kronjob import read
-from cronpoll.operator.ledger import OUTCOMES_KEPT, Entry, Ledger, UnreadableLedgerError, decoded
+from cronpoll.operator.ledger import (
+    OUTCOMES_KEPT,
+    Entry,
+    Ledger,
+    Run,
+    UnreadableLedgerError,
+    decoded,
+)
 
 _LOOKED_AT: Final = 20_000
 """Periods of one KronJob that are counted; more than its ledger names are not."""
@@ -64,6 +71,10 @@ def judged(kronjob: Object, jobs: Sequence[Object], now: datetime) -> tuple[int,
     wrong += _wanted(ledger, now)
     wrong += _jobs(found.name, found.uid, ledger, jobs)
     return counted, wrong
+
+
+def _plan(ledger: Ledger) -> tuple[Run, ...]:
+    return () if ledger.plan is None else (ledger.plan,)
 
 
 def _due(entry: Entry) -> datetime:
@@ -125,7 +136,7 @@ def _twice(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _wanted(ledger: Ledger, now: datetime) -> Iterator[str]:
-    for run in ledger.runs:
+    for run in (*ledger.runs, *_plan(ledger)):
         if not run.uid and now - run.due_at > _WANTED_FOR:
             yield (
                 f"the Job {run.job}, due {utc_text(run.due_at)}, is in the ledger and was not "
@@ -134,7 +145,8 @@ def _wanted(ledger: Ledger, now: datetime) -> Iterator[str]:
 
 
 def _jobs(name: str, uid: str, ledger: Ledger, jobs: Sequence[Object]) -> Iterator[str]:
-    known = {entry.job for entry in ledger.entries} | {run.job for run in ledger.runs}
+    known = {entry.job for entry in ledger.entries}
+    known |= {run.job for run in (*ledger.runs, *_plan(ledger))}
     oldest = ledger.entries[-1].period if len(ledger.entries) == OUTCOMES_KEPT else None
     periods: Counter[str] = Counter()
     for found in jobs:

@@ -7,6 +7,10 @@ A look reads what is known, decides (`decision`), and does what follows, in this
     2  Jobs are created: one name for one period, so that a second creation fails
     3  Jobs are deleted; those that the ledger knows by their uid are let go
 
+In a crowd, when many fall due within a few seconds, 1 is done `AHEAD` of the time: the ledger gets
+a plan. At the time the Job is created at once, if the plan was written less than `PLAN_GOOD` ago,
+and the ledger follows when nothing is due any more.
+
 It can be killed between any two calls, and every answer can be lost. What makes that harmless:
 
     status written, Job not created      the run is in the ledger without a uid: it is created at
@@ -17,6 +21,8 @@ It can be killed between any two calls, and every answer can be lost. What makes
                                          `CLAIM_GOOD`; another takes a claim over after
                                          `TAKE_OVER`, and then keeps the Job's name for `HOLD`
     a call is long on its way            the same
+    planned, and not carried out         the plan is a claim, good for `PLAN_GOOD`, taken over after
+                                         `PLAN_OVER`
 
 What is left: a process that is stopped between the check of its claim and the sending of the
 request, for longer than `TAKE_OVER` and `HOLD` together, while the Job of the same period ends and
@@ -26,7 +32,7 @@ is deleted. The Job that it creates then has another uid than the ledger says an
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
@@ -46,23 +52,31 @@ from cronpoll.operator.api import (
     Object,
     listed,
 )
-from cronpoll.operator.decision import Decision, Job, Jobs, calendar, decide
+from cronpoll.operator.decision import NOT_AHEAD, Decision, Job, Jobs, calendar, decide
 from cronpoll.operator.jobs import job_manifest, job_of
 from cronpoll.operator.kronjob import KronJob, read
 from cronpoll.operator.ledger import Ledger, Run, UnreadableLedgerError, decoded
-from cronpoll.operator.queue import Key, WorkQueue
+from cronpoll.operator.queue import CROWD, Key, WorkQueue
 from cronpoll.operator.views import Status, Trouble, status_of
 from cronpoll.operator.watching import KronJobs, OurJobs
 from cronpoll.runtime.clock import Clock
 
+REQUEST: Final = 10.0
+"""Seconds that a request may take."""
 CLAIM_GOOD: Final = 10.0
-"""Seconds after which an operator looks whether a claim is still its own. Requests are bounded by
-it, too."""
+"""Seconds after which an operator looks whether a claim is still its own. With `REQUEST` it is less
+than `TAKE_OVER`."""
 TAKE_OVER: Final = 30.0
 """Seconds for which an operator sees a claim of another that comes to nothing, before it takes it
 over."""
 HOLD: Final = 60.0
 """Seconds for which the name of a Job is kept that somebody else may still try to create."""
+AHEAD: Final = timedelta(seconds=30)
+"""How long before it is due a start is planned, in a crowd: a server writes a thousand plans in
+less than that."""
+PLAN_GOOD: Final = 45.0
+PLAN_OVER: Final = 60.0
+"""As `CLAIM_GOOD` and `TAKE_OVER`, of a plan: counted from before it is due."""
 _CONFLICTS: Final = 8
 """Times in a row that somebody else may be faster, before the KronJob waits its turn."""
 
@@ -87,24 +101,30 @@ class Controller:
         happened: Happened = lambda _, __: None,
         created: Callable[[Run, datetime], None] = lambda _, __: None,
         forgotten: Callable[[Key], None] = lambda _: None,
+        crowd: int = CROWD,
     ) -> None:
         self._api, self._clock, self._me, self._happened = api, clock, me, happened
         self._created, self._forgotten = created, forgotten
-        self.queue = WorkQueue(clock)
+        self.queue = WorkQueue(clock, AHEAD, crowd)
         self.kronjobs = KronJobs(self._wake)
         self.jobs = OurJobs(self._wake)
         self._schedules: Calendar = calendar()
         self._since = clock.wall()
         self._refused: dict[tuple[Key, str], str] = {}
         self._trouble: dict[Key, Trouble] = {}
-        self._claims: dict[tuple[Key, str, str], float] = {}
-        """Since when a claim of another has been seen to come to nothing."""
+        self._claims: dict[tuple[Key, Run, bool], float] = {}
+        """Since when a claim of another, on a run or (True) by a plan, has been seen to come to
+        nothing."""
+        self._taken: set[tuple[Key, str]] = set()
+        """Jobs that were another's to create: it may still try."""
         self._clean: set[str] = set()
         """The uids of Jobs whose creation was asked for once, and answered."""
         self._met: dict[str, float] = {}
         """Since when a Job has been seen that may be created once more."""
         self._asked: set[tuple[Key, str]] = set()
         """Creations whose answer was lost."""
+        self._plans: dict[Key, tuple[Run, float]] = {}
+        """Plans of this operator, and when they were known to be in the ledger."""
 
     def _wake(self, key: Key) -> None:
         self.queue.add(key)
@@ -178,9 +198,15 @@ class Controller:
         for run in decision.ledger.runs:
             if run.uid:
                 self._asked.discard((key, run.job))
+                self._taken.discard((key, run.job))
+        if decision.planned and self._is_fresh(key, decision.create):
+            look = _Look(found, ledger, self._plans.pop(key)[1])
+            await self._create(key, kronjob, decision.create[0], look, planned=True)
+            return  # the ledger follows
         written = await self._write(key, found, decision.ledger)
         if written is not None:
             found, verified_at = written
+        self._remember(key, decision.ledger.plan, written)
         if self._refused:
             wanted = {(key, run.job) for run in decision.ledger.runs}
             for each in [each for each in self._refused if each[0] == key and each not in wanted]:
@@ -191,6 +217,17 @@ class Controller:
         self._watch_claims(key, decision.ledger)
         await self._carry_out(key, kronjob, decision, _Look(found, decision.ledger, verified_at))
 
+    def _is_fresh(self, key: Key, create: tuple[Run, ...]) -> bool:
+        """Whether the plan was in the ledger a short time ago."""
+        plan, known_at = self._plans.get(key, (None, 0.0))
+        return (plan,) == create and self._clock.monotonic() - known_at <= PLAN_GOOD
+
+    def _remember(self, key: Key, plan: Run | None, written: tuple[Object, float] | None) -> None:
+        if plan is None or plan.claim != self._me:
+            self._plans.pop(key, None)
+        elif written is not None:
+            self._plans[key] = plan, written[1]
+
     def _decide(self, key: Key, kronjob: KronJob, ledger: Ledger | None, jobs: Jobs) -> Decision:
         elapsed = self._clock.monotonic()
         refused = (
@@ -200,16 +237,27 @@ class Controller:
         )
         over = (
             [
-                (job, claim)
-                for (of_key, job, claim), since in self._claims.items()
-                if of_key == key and elapsed - since >= TAKE_OVER
+                (run.job, run.claim)
+                for (of_key, run, planned), since in self._claims.items()
+                if of_key == key and elapsed - since >= (PLAN_OVER if planned else TAKE_OVER)
             ]
             if self._claims
             else []
         )
+        self._taken.update((key, job) for job, _ in over)
         now = Now(self._clock.wall(), elapsed, self._since)
+        plan = None if ledger is None else ledger.plan
         return decide(
-            kronjob, ledger, jobs, now, self._schedules, self._me, refused=refused, take_over=over
+            kronjob,
+            ledger,
+            jobs,
+            now,
+            self._schedules,
+            self._me,
+            refused=refused,
+            take_over=over,
+            asked=() if plan is None or (key, plan.job) not in self._asked else (plan.job,),
+            ahead=AHEAD if self.queue.crowded() else NOT_AHEAD,
         )
 
     async def _live(self, key: Key) -> Jobs:
@@ -260,16 +308,16 @@ class Controller:
     def _watch_claims(self, key: Key, ledger: Ledger) -> None:
         """Claims of others that have come to nothing yet are looked at again."""
         theirs = {
-            (key, run.job, run.claim)
-            for run in ledger.runs
-            if not run.uid and run.claim != self._me
+            (key, run, planned)
+            for run, planned in (*((run, False) for run in ledger.runs), (ledger.plan, True))
+            if run is not None and not run.uid and run.claim != self._me
         }
         if self._claims:
             for claim in [each for each in self._claims if each[0] == key and each not in theirs]:
                 del self._claims[claim]
         for claim in theirs - self._claims.keys():
             self._claims[claim] = self._clock.monotonic()
-            self.queue.after(key, TAKE_OVER)
+            self.queue.after(key, PLAN_OVER if claim[2] else TAKE_OVER)
 
     # -- what follows --
 
@@ -284,12 +332,15 @@ class Controller:
                 self.jobs.forget(key, name)
         await self._release(key, decision)
 
-    async def _create(self, key: Key, kronjob: KronJob, run: Run, look: _Look) -> _Look:
+    async def _create(
+        self, key: Key, kronjob: KronJob, run: Run, look: _Look, *, planned: bool = False
+    ) -> _Look:
         """The Job of a run that this operator has the claim on."""
-        if self._clock.monotonic() - look.verified_at > CLAIM_GOOD:
+        if not planned and self._clock.monotonic() - look.verified_at > CLAIM_GOOD:
             look = await self._verified(key, run)
-        first = (key, run.job) not in self._asked
-        self._asked.add((key, run.job))
+        wanted = key, run.job
+        first = wanted not in self._asked and wanted not in self._taken
+        self._asked.add(wanted)
         try:
             answer = await self._api.create(JOBS, key[0], job_manifest(kronjob, run))
         except ExistsError:
@@ -349,9 +400,11 @@ class Controller:
         self.queue.forget(key)
         self._forgotten(key)
         self._trouble.pop(key, None)
+        self._plans.pop(key, None)
         self._refused = {each: why for each, why in self._refused.items() if each[0] != key}
         self._claims = {each: since for each, since in self._claims.items() if each[0] != key}
         self._asked = {each for each in self._asked if each[0] != key}
+        self._taken = {each for each in self._taken if each[0] != key}
         kept: list[Job] = [job for job in self.jobs.of(key).values() if job.kept]
         for job in kept:
             try:

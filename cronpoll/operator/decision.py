@@ -10,13 +10,23 @@ The order of effects is the controller's promise: first the ledger becomes durab
 created and deleted, and only when the ledger has the uid of a Job is the Job let go (`release`).
 Until then a finalizer keeps it, so that a Job that was created, ran and was deleted is not taken
 for one that was never created.
+
+A *plan* is a start that is in the ledger before it is due, so that in a crowd only Jobs are left to
+create. It is settled before anything else is decided:
+
+    its Job is there                     it was carried out, when it was due
+    it is ours, and the answer to the    the same; the Job is asked for again
+    creation was lost
+    it is ours, or its claim has come    it is ours to carry out, or to drop if it is not wanted any
+    to nothing for long                  more: suspended, edited, too late
+    it is another's                      nothing is decided
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -47,6 +57,7 @@ NAME_TAKEN: Final = "a Job of this name exists already, and is not of this KronJ
 _LOOKS: Final = 100
 """Steps of one decision. Each settles something; more than a few are our mistake."""
 _IDENTIFIER: Final = "kron-operator"
+NOT_AHEAD: Final = timedelta(0)
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +72,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     error: str = ""
     kept: bool = False
     deleting: bool = False
+    created_at: datetime | None = None
 
 
 class Jobs(NamedTuple):
@@ -87,6 +99,8 @@ class Decision(NamedTuple):
     create     runs that this operator has to create the Job of
     release    Jobs of which the ledger knows all it has to: (name, uid)
     look_at    when to look again, by the wall clock
+    planned    what is to be created is the plan of the ledger that was read: it may be created
+               before the ledger is written
     """
 
     ledger: Ledger
@@ -96,6 +110,7 @@ class Decision(NamedTuple):
     release: tuple[tuple[str, str], ...] = ()
     look_at: datetime | None = None
     need_live: bool = False
+    planned: bool = False
 
 
 def zones() -> ZoneNames:
@@ -123,10 +138,15 @@ def decide(
     *,
     refused: Mapping[str, str] = MappingProxyType({}),
     take_over: Collection[tuple[str, str]] = (),
+    asked: Collection[str] = (),
+    ahead: timedelta = NOT_AHEAD,
 ) -> Decision:
     """`me`: this operator, as claims have it. `refused`: wanted Jobs that the API server will never
-    take, and why. `take_over`: Jobs and claims on them that seem to come to nothing."""
-    return _Deciding(kronjob, ledger, jobs, now, schedules, me).decide(refused, take_over)
+    take, and why. `take_over`: Jobs and claims on them that seem to come to nothing. `asked`: Jobs
+    that this operator has asked for, maybe in vain. `ahead`: how long before it is due a start is
+    planned."""
+    deciding = _Deciding(kronjob, ledger, jobs, now, schedules, me)
+    return deciding.decide(refused, take_over, asked, ahead)
 
 
 class _Deciding:
@@ -156,6 +176,7 @@ class _Deciding:
             self.book.tasks[kronjob.identity] = copy.copy(ledger.task)
             self.runs = list(ledger.runs)
             self.entries = ledger.entries
+        self.plan = None if ledger is None else ledger.plan
         self.events: list[e.Event] = []
         self.delete: list[Deletion] = []
 
@@ -168,32 +189,95 @@ class _Deciding:
         return self.schedules.due_times(self.kronjob.identity, self.task.config)
 
     def decide(
-        self, refused: Mapping[str, str], take_over: Collection[tuple[str, str]]
+        self,
+        refused: Mapping[str, str],
+        take_over: Collection[tuple[str, str]],
+        asked: Collection[str],
+        ahead: timedelta,
     ) -> Decision:
-        if self.before is not None and self._has_to_ask():
+        if self.before is not None and self._has_to_ask(take_over):
             return Decision(self.before, need_live=True)
         for run in list(self.runs):
             self._see(run, refused.get(run.job), take_over)
+        ours = self._settle_plan(refused, take_over, asked)
+        if self.before is not None and self.plan is not None:
+            return Decision(self.before)
         wanted = [(self.kronjob.identity, self.kronjob.config)]
         outcome = reconcile(self.book, wanted, self.now, self.schedules, after_restart=False)
         self._happened(outcome.events)
         self._steps()
-        ledger = Ledger(self.task, tuple(self.runs), self.entries)
+        self.plan = self._planned(ours, ahead)
+        ledger = Ledger(self.task, tuple(self.runs), self.entries, self.plan)
+        create = tuple(run for run in self.runs if not run.uid and run.claim == self.me)
         return Decision(
             ledger,
             tuple(self.events),
-            tuple(run for run in self.runs if not run.uid and run.claim == self.me),
+            create,
             (*self.delete, *self._history()),
             tuple(self._released()),
             self._look_at(),
+            planned=create == (ours,),
         )
+
+    # -- the plan --
+
+    def _settle_plan(
+        self,
+        refused: Mapping[str, str],
+        take_over: Collection[tuple[str, str]],
+        asked: Collection[str],
+    ) -> Run | None:
+        """What became of the plan; it stays if that is not known. The plan, if it is this
+        operator's to carry out or to drop."""
+        plan, self.plan = self.plan, None
+        if plan is None:
+            return None
+        if self._ours(plan.job) is not None or (plan.claim == self.me and plan.job in asked):
+            self._carried_out(plan, refused)
+            return None
+        if plan.claim == self.me or (plan.job, plan.claim) in take_over:
+            return plan
+        self.plan = plan
+        return None
+
+    def _carried_out(self, plan: Run, refused: Mapping[str, str]) -> None:
+        """It was started when it was due, whatever time it is now."""
+        now = self.now
+        since = min(now.running_since, plan.due_at)
+        self.now = now._replace(wall=plan.due_at, running_since=since)
+        self._steps()
+        self.now = now
+        for run in [run for run in self.runs if run.job == plan.job]:
+            claimed = msgspec.structs.replace(run, claim=plan.claim)
+            self._see(self._change(run, claimed), refused.get(run.job), ())
+
+    def _planned(self, ours: Run | None, ahead: timedelta) -> Run | None:
+        """The start that comes next, if it comes soon. One that is planned stays planned."""
+        coming = None if self.runs or self.task.is_suspended else self._look_at()
+        if coming is None or (coming > self.now.wall + ahead and ours is None):
+            return None
+        step = next_step(self.task, NO_TIMERS, self.due, self.now._replace(wall=coming))
+        start = step.start
+        if start is None or step.events or start.gone or start.due_at != coming:
+            return None
+        period = start.period or start.due_at
+        plan = Run(job_name(self.kronjob.name, period), period, start.due_at, self.me)
+        return plan if plan == ours or coming <= self.now.wall + ahead else None
+
+    def _ours(self, name: str) -> Job | None:
+        job = self.jobs.by_name.get(name)
+        return job if job is not None and job.owner == self.kronjob.uid else None
 
     # -- runs --
 
-    def _has_to_ask(self) -> bool:
+    def _has_to_ask(self, take_over: Collection[tuple[str, str]]) -> bool:
         """Whether what a watch has told is not enough: a Job is missing in it, or whether one runs
         decides about a start."""
-        if self.jobs.live or not self.runs:
+        if self.jobs.live:
+            return False
+        if self.plan is not None and (self.plan.job, self.plan.claim) in take_over:
+            return True
+        if not self.runs:
             return False
         if any(run.uid and run.job not in self.jobs.by_name for run in self.runs):
             return True
@@ -205,7 +289,7 @@ class _Deciding:
         """What the Jobs say about a run."""
         job = self.jobs.by_name.get(run.job)
         if not run.uid:
-            if job is not None and job.owner == self.kronjob.uid:
+            if job is not None and self._ours(run.job) is not None:
                 run = self._change(run, msgspec.structs.replace(run, uid=job.uid))
             elif job is not None:
                 self._end(run, "failed", error=NAME_TAKEN)
@@ -280,7 +364,10 @@ class _Deciding:
     def _start(self, start: Start) -> None:
         period = start.period or start.due_at
         run = Run(job_name(self.kronjob.name, period), period, start.due_at, self.me)
-        self._happened(started(self.task, start, run.job, self.now.wall))
+        job = self._ours(run.job)  # of a plan that was carried out
+        made = None if job is None else job.created_at
+        at = self.now.wall if made is None else max(made, self.now.wall)
+        self._happened(started(self.task, start, run.job, at))
         self.runs.append(run)
 
     def _replace(self) -> None:

@@ -55,6 +55,7 @@ def job_of(found: Object) -> Job:
         (each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")),
         "",
     )
+    created = metadata.get("creationTimestamp")
     state, ended_at, error = "running", None, ""
     for condition in status.get("conditions") or ():
         if condition.get("status") == "True" and condition.get("type") in ("Complete", "Failed"):
@@ -72,6 +73,7 @@ def job_of(found: Object) -> Job:
         error[:500],
         KEPT in (metadata.get("finalizers") or ()),
         "deletionTimestamp" in metadata,
+        None if created is None else datetime.fromisoformat(created),
     )
 
 

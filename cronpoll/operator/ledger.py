@@ -9,6 +9,10 @@ what only one may.
 A run is *wanted* from the moment its period is settled in the ledger until the Job exists; its
 `claim` names the operator that creates it. `uid` is the Job's, once it is known: from then on the
 Job may go, nothing will create it again.
+
+When many fall due at once, a run is written down some seconds before it is due: the *plan*. At its
+time the operator that it names creates the Job at once, and the ledger follows. Nobody else decides
+anything about that KronJob before it is known what became of the plan.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from cronpoll.core import reasons
 from cronpoll.core.model import Instant, TaskState
 from cronpoll.core.zones import EPOCH
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """An operator refuses a ledger of a later one, and takes this object no further."""
 OUTCOMES_KEPT: Final = 10
 TEXT_LIMIT: Final = 500
@@ -70,6 +74,7 @@ class Ledger(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...] = ()
     entries: tuple[Entry, ...] = ()
     """Newest first."""
+    plan: Run | None = None
 
 
 # -- on paper --------------------------------------------------------------------------------------
@@ -110,6 +115,8 @@ def encoded(ledger: Ledger) -> dict[str, Any]:
         written["handled"] = packed
     if ledger.runs:
         written["runs"] = msgspec.to_builtins(ledger.runs)
+    if ledger.plan is not None:
+        written["plan"] = msgspec.to_builtins(ledger.plan)
     if ledger.entries:
         written["entries"] = msgspec.to_builtins(ledger.entries)
     # As it comes back from a server, so that it can be compared with what is there.
@@ -120,7 +127,7 @@ def encoded(ledger: Ledger) -> dict[str, Any]:
 def decoded(written: Any) -> Ledger:
     """The ledger of a status. `UnreadableLedgerError` if it is none of this version."""
     try:
-        if written["format"] != FORMAT:
+        if written["format"] not in (1, FORMAT):  # the first has no plan
             raise UnreadableLedgerError(
                 f"the ledger in the status has format {written['format']}, and this operator reads "
                 f"{FORMAT}; use the version that wrote it, or a later one"
@@ -129,12 +136,13 @@ def decoded(written: Any) -> Ledger:
         task.handled = tuple(_unpacked(written.get("handled", ())))
         runs = msgspec.convert(written.get("runs", ()), tuple[Run, ...])
         entries = msgspec.convert(written.get("entries", ()), tuple[Entry, ...])
+        plan = msgspec.convert(written.get("plan"), Run | None)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UnreadableLedgerError(
             f"the ledger in the status cannot be read ({error}); restore it, or delete the "
             "KronJob and create it again, after which nothing of the past is owed"
         ) from error
-    return Ledger(task, runs, entries)
+    return Ledger(task, runs, entries, plan)
 
 
 # -- outcomes --------------------------------------------------------------------------------------

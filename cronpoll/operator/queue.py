@@ -3,15 +3,16 @@ rarely.
 
 A key is looked at by one worker at a time. What is due comes first; what only tidies up (the uid of
 a Job that was just created, a history limit) waits until nothing is due. A key that failed waits,
-longer each time. Times of the schedule are on the wall clock, delays on the elapsed one, as in the
-daemon.
+longer each time. When so many fall due within a few seconds that they are a crowd, each gets a look
+before, too, to be planned. Times of the schedule are on the wall clock, delays on the elapsed one,
+as in the daemon.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -21,14 +22,18 @@ Key = tuple[str, str]
 """Namespace and name."""
 FIRST_DELAY: Final = 0.2
 LONGEST_DELAY: Final = 120.0
+CROWD: Final = 50
+"""KronJobs: fewer are worked on as they fall due, in well under a second."""
 
 
 class WorkQueue:
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, ahead: timedelta, crowd: int = CROWD) -> None:
+        self._clock, self._ahead, self._crowd = clock, ahead, crowd
         self._urgent: deque[Key] = deque()
         self._calm: deque[Key] = deque()
         self._waiting: set[Key] = set()
+        self._hurried: set[Key] = set()
+        """Those of them that are urgent; they may be in both lines."""
         self._working: set[Key] = set()
         self._again: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -36,6 +41,9 @@ class WorkQueue:
         self._delays: list[tuple[float, Key]] = []
         self._times: list[tuple[datetime, Key]] = []
         self._time_of: dict[Key, datetime] = {}
+        self._near: list[tuple[datetime, Key]] = []
+        """Those of the times that are not further ahead than plans are made."""
+        self._unplanned: list[Key] = []
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -53,9 +61,11 @@ class WorkQueue:
         until = self._not_before.get(key)
         if until is not None and until > self._clock.monotonic():
             return  # a delay of it is running, and it is looked at after that
-        if key not in self._waiting:
+        if key not in self._waiting or (urgent and key not in self._hurried):
             self._waiting.add(key)
             (self._urgent if urgent else self._calm).append(key)
+            if urgent:
+                self._hurried.add(key)
             self._changed.set()
 
     def at(self, key: Key, moment: datetime | None) -> None:
@@ -68,8 +78,13 @@ class WorkQueue:
             if len(self._times) > 2 * len(self._time_of) + 1_000:
                 self._times = [(when, each) for each, when in self._time_of.items()]
                 heapify(self._times)
+                self._near.clear()
             if self._times[0][1] == key:
                 self._changed.set()
+
+    def crowded(self) -> bool:
+        """Whether many fall due soon."""
+        return len(self._near) >= self._crowd
 
     def after(self, key: Key, seconds: float) -> None:
         """Look at it after that long."""
@@ -102,12 +117,13 @@ class WorkQueue:
         """The next key that needs a look. `done` has to be called for it."""
         while True:
             self._fill()
-            line = self._urgent or self._calm
-            if line:
+            while line := self._urgent or self._calm:
                 key = line.popleft()
-                self._waiting.discard(key)
-                self._working.add(key)
-                return key
+                if key in self._waiting:
+                    self._waiting.discard(key)
+                    self._hurried.discard(key)
+                    self._working.add(key)
+                    return key
             self._changed.clear()
             try:
                 async with asyncio.timeout(self._wait()):
@@ -118,8 +134,11 @@ class WorkQueue:
     def _wait(self) -> float:
         """Seconds until something falls due; clocks are set, so not too many."""
         wait = LONGEST_WAIT
+        now = self._clock.wall()
         if self._times:
-            wait = min(wait, (self._times[0][0] - self._clock.wall()).total_seconds())
+            wait = min(wait, (self._times[0][0] - self._ahead - now).total_seconds())
+        if self._near:
+            wait = min(wait, (self._near[0][0] - now).total_seconds())
         if self._delays:
             wait = min(wait, self._delays[0][0] - self._clock.monotonic())
         return max(wait, 0.000_1)
@@ -127,11 +146,22 @@ class WorkQueue:
     def _fill(self) -> None:
         """What has fallen due since."""
         now, elapsed = self._clock.wall(), self._clock.monotonic()
-        while self._times and self._times[0][0] <= now:
+        while self._times and self._times[0][0] <= now + self._ahead:
             moment, key = heappop(self._times)
+            if self._time_of.get(key) == moment:
+                heappush(self._near, (moment, key))
+                self._unplanned.append(key)
+        if self._unplanned and self.crowded():
+            for key in self._unplanned:
+                self.add(key)
+            self._unplanned.clear()
+        while self._near and self._near[0][0] <= now:
+            moment, key = heappop(self._near)
             if self._time_of.get(key) == moment:
                 del self._time_of[key]
                 self.add(key, urgent=True)
+        if not self._near:
+            self._unplanned.clear()
         while self._delays and self._delays[0][0] <= elapsed:
             _, key = heappop(self._delays)
             if self._not_before.get(key, 0.0) <= elapsed:

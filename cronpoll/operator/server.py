@@ -31,7 +31,7 @@ from cronpoll.operator.api import (
     Page,
     UnavailableError,
 )
-from cronpoll.operator.controller import CLAIM_GOOD
+from cronpoll.operator.controller import REQUEST
 from cronpoll.operator.fields import API_VERSION, FIELD_MANAGER, KIND
 
 SILENCE: Final = 90.0
@@ -153,7 +153,7 @@ class Server:
         query: dict[str, str],
         body: Any = None,
         content: str = "application/json",
-        bound: float = CLAIM_GOOD,
+        bound: float = REQUEST,
     ) -> bytes:
         import aiohttp
 
@@ -224,7 +224,7 @@ class Server:
         if selector:
             query["labelSelector"] = selector
         url = self._path(kind, namespace)
-        timeout = aiohttp.ClientTimeout(total=None, connect=CLAIM_GOOD, sock_read=SILENCE)
+        timeout = aiohttp.ClientTimeout(total=None, connect=REQUEST, sock_read=SILENCE)
         headers = await self._headers({"Accept": "application/json"})
         try:
             async with self._session.get(

@@ -15,7 +15,7 @@ import copy
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cronpoll.core.text import utc_text
@@ -35,13 +35,13 @@ from cronpoll.operator.api import (
 from cronpoll.operator.controller import Controller
 from cronpoll.operator.decision import calendar
 from cronpoll.operator.kronjob import read
-from cronpoll.operator.ledger import decoded
+from cronpoll.operator.ledger import OUTCOMES_KEPT, Ledger, decoded
 from cronpoll.operator.watching import Follower
 from cronpoll.testing import SimulatedClock
 from tests.operator.miniature import manifest
 
 INACTIVITY = 90.0
-REQUEST = controlling.CLAIM_GOOD
+REQUEST = controlling.REQUEST
 
 
 class Broken(AssertionError):
@@ -90,6 +90,7 @@ class SimulatedServer:
         self.uids += 1
         found["metadata"]["uid"] = f"job-{self.uids}"
         found["status"] = {}
+        found["metadata"]["creationTimestamp"] = utc_text(self.clock.wall().replace(microsecond=0))
         if kind == "jobs":
             self.created.append((self.clock.wall(), copy.deepcopy(found)))
         return self.put(kind, found)
@@ -311,7 +312,8 @@ class Operator:
         self.lives += 1
         self.api = SimulatedApi(self.life.server, self.life.chance, badness)
         clock = SkewedClock(self.life.clock, self.skew)
-        self.controller = Controller(self.api, clock, f"operator-{self.number}-{self.lives}")
+        me = f"operator-{self.number}-{self.lives}"
+        self.controller = Controller(self.api, clock, me, crowd=self.life.crowd)
         followers = [
             Follower(self.api, known, None, clock, relist=60.0)
             for known in (self.controller.kronjobs, self.controller.jobs)
@@ -337,9 +339,13 @@ class Operator:
 class Life:
     """Minutes of minutely KronJobs under two operators, and the judgement."""
 
-    def __init__(self, seed: int, minutes: int = 12, badness: float = 1.0) -> None:
+    def __init__(
+        self, seed: int, minutes: int = 12, badness: float = 1.0, crowd: int | None = None
+    ) -> None:
         self.chance = random.Random(seed)
         self.minutes, self.badness = minutes, badness
+        self.crowd = crowd if crowd is not None else (1, 3, 50)[seed % 3]
+        """From how many on starts are planned ahead."""
         self.clock = SimulatedClock("2026-03-01T11:59:20Z")
         self.specs = [self._spec(number) for number in range(3)]
 
@@ -487,6 +493,18 @@ class Life:
                     job["metadata"]["uid"], datetime.max.replace(tzinfo=when.tzinfo)
                 )
 
+    def _all_known(self, name: str, ledger: Ledger) -> None:
+        """No Job is without a period that was executed, as far back as the ledger reaches."""
+        known = {entry.job for entry in ledger.entries if entry.outcome == "executed"}
+        full = len(ledger.entries) == OUTCOMES_KEPT
+        since = ledger.entries[-1].at if full else datetime.min.replace(tzinfo=UTC)
+        for when, job in self.server.created:
+            metadata = job["metadata"]
+            if metadata["labels"][OF_KRONJOB] != name or metadata["name"] in known:
+                continue
+            if when - timedelta(minutes=3) > since:
+                raise Broken(f"{when}: the Job {metadata['name']} is without a period")
+
     def _all_settled(self) -> None:
         for found in self.server.matching("jobs", OF_KRONJOB):
             if KEPT in found["metadata"]["finalizers"]:
@@ -497,6 +515,8 @@ class Life:
             ledger = decoded(found["status"]["ledger"])
             if ledger.runs and any(not run.uid for run in ledger.runs):
                 raise Broken(f"kj{number}: a run is wanted for ever: {ledger.runs}")
+            if ledger.plan is not None:
+                raise Broken(f"kj{number}: a plan is kept for ever: {ledger.plan}")
             lost = [
                 entry.job
                 for entry in ledger.entries
@@ -504,6 +524,7 @@ class Life:
             ]
             if lost:
                 raise Broken(f"kj{number}: executed, and there was no Job: {lost}")
+            self._all_known(f"kj{number}", ledger)
             kronjob = read(found)
             assert not isinstance(kronjob, list)
             if not ledger.task.is_suspended:

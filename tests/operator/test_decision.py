@@ -228,6 +228,108 @@ def test_the_ledger_survives_paper_and_a_strange_one_is_refused() -> None:
 
 # -- the same seconds as the daemon ----------------------------------------------------------------
 
+SOON = timedelta(seconds=10)
+
+
+class Planned:
+    """A KronJob that is due at 12:00, and what is decided about it with the ledger so far."""
+
+    def __init__(self, **spec) -> None:
+        self.spec, self.ledger, self.schedules = spec, None, calendar()
+        self.at("11:20:00")
+
+    def at(self, time: str, jobs: Jobs | None = None, me: str = "me", **options):
+        kronjob = read(manifest(**self.spec))
+        now = Now(at(f"2026-03-01T{time}Z"), 0.0, at("2026-03-01T10:00Z"))
+        jobs = Jobs({}) if jobs is None else jobs
+        decided = decide(kronjob, self.ledger, jobs, now, self.schedules, me, **options)
+        self.ledger = decoded(encoded(decided.ledger))
+        return decided
+
+
+NOON = minute("2026-03-01T12:00Z")
+
+
+def job_at_noon(live: bool = False, **more) -> Jobs:
+    made = at("2026-03-01T12:00:03Z")
+    return Jobs({NOON: Job(NOON, "u1", "uid-report", kept=True, created_at=made, **more)}, live)
+
+
+def test_in_a_crowd_a_start_is_planned_some_seconds_before() -> None:
+    cluster = Planned()
+    assert cluster.at("11:59:45", ahead=SOON).ledger.plan is None
+    planned = cluster.at("11:59:51", ahead=SOON)
+    assert (planned.ledger.plan.job, planned.ledger.plan.claim) == (NOON, "me")
+    assert (planned.create, planned.events, planned.ledger.entries) == ((), (), ())
+    assert cluster.at("11:59:58").ledger == planned.ledger  # also if the crowd is gone
+    due = cluster.at("12:00:01")
+    assert due.planned
+    assert due.create == (planned.ledger.plan,)
+
+
+def test_without_a_plan_the_ledger_comes_first() -> None:
+    decided = Planned().at("12:00:01", ahead=SOON)
+    assert decided.create
+    assert not decided.planned
+
+
+@pytest.mark.parametrize("me", ["me", "another"])
+def test_a_plan_whose_job_is_there_was_carried_out_when_it_was_due(me: str) -> None:
+    """Whoever looks, however late, and whatever the spec says by then."""
+    cluster = Planned(startingDeadlineSeconds=20)
+    cluster.at("11:59:55", ahead=SOON)
+    cluster.spec = {"suspend": True}
+    found = cluster.at("14:10:00", job_at_noon(), me)
+    (entry,) = found.ledger.entries
+    assert (entry.outcome, entry.job, entry.at) == ("executed", NOON, at("2026-03-01T12:00:03Z"))
+    assert [run.uid for run in found.ledger.runs] == ["u1"]
+    assert (found.ledger.plan, found.create, found.release) == (None, (), ((NOON, "u1"),))
+    assert found.ledger.task.is_suspended
+
+
+def test_a_plan_whose_answer_was_lost_is_carried_out_again() -> None:
+    cluster = Planned(startingDeadlineSeconds=20)
+    cluster.at("11:59:55", ahead=SOON)
+    found = cluster.at("12:01:00", asked=[NOON])
+    assert [run.job for run in found.create] == [NOON]
+    assert not found.planned
+    assert cluster.at("12:01:01", refused={NOON: "no"}).ledger.entries[0].result == "failed"
+
+
+@pytest.mark.parametrize(
+    ("spec", "time", "outcome"),
+    [
+        ({"suspend": True}, "11:59:59", None),
+        ({"suspend": True}, "12:00:01", None),
+        ({"schedule": "5 13 * * *"}, "11:59:59", None),
+        ({"startingDeadlineSeconds": 5}, "12:00:30", "missed"),
+    ],
+)
+def test_a_plan_that_is_not_wanted_any_more_is_dropped(spec, time, outcome) -> None:
+    cluster = Planned(startingDeadlineSeconds=5)
+    cluster.at("11:59:55", ahead=SOON)
+    cluster.spec = spec
+    found = cluster.at(time, ahead=SOON)
+    assert (found.ledger.plan, found.create) == (None, ())
+    assert [entry.outcome for entry in found.ledger.entries] == ([outcome] if outcome else [])
+
+
+def test_the_plan_of_another_holds_everything_up_until_it_has_come_to_nothing() -> None:
+    cluster = Planned()
+    planned = cluster.at("11:59:55", ahead=SOON).ledger
+    cluster.spec = {"suspend": True}
+    held = cluster.at("12:00:20", me="another")
+    assert (held.ledger, held.create) == (planned, ())
+    over = [(NOON, "me")]
+    assert cluster.at("12:00:40", me="another", take_over=over).need_live
+    late = cluster.at("12:00:41", job_at_noon(live=True), "another", take_over=over)
+    assert late.ledger.entries[0].job == NOON
+    cluster.ledger, cluster.spec = planned, {}
+    found = cluster.at("12:00:41", Jobs({}, live=True), "another", take_over=over)
+    assert [(run.job, run.claim) for run in found.create] == [(NOON, "another")]
+    assert not found.planned
+
+
 CRONS = [
     "* * * * *",
     "0 * * * *",

@@ -61,6 +61,7 @@ def _without_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "TAKE_OVER", 0.0)
+    monkeypatch.setattr(controller, "PLAN_OVER", 0.0)
     monkeypatch.setattr(controller, "HOLD", 0.0)
 
 
@@ -91,7 +92,26 @@ def _other_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "job_manifest", named)
 
 
+def _plans_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another's plan is dropped, or carried out, at once."""
+    settle = decision._Deciding._settle_plan
+
+    def careless(self, refused, take_over, asked):
+        if self.plan is not None:
+            take_over = [(self.plan.job, self.plan.claim)]
+        return settle(self, refused, take_over, asked)
+
+    monkeypatch.setattr(decision._Deciding, "_settle_plan", careless)
+
+
+def _plans_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that was carried out is decided about once more, as of now."""
+    monkeypatch.setattr(decision._Deciding, "_carried_out", lambda *_: None)
+
+
 SABOTAGES = [
+    _plans_of_all,
+    _plans_forgotten,
     _without_version,
     _without_finalizer,
     _at_once,

@@ -6,6 +6,8 @@ kubectl, built from the Go module proxy by the versions pinned in go.mod and go.
                                                  other versions is another directory in it
     python -m tests.kubernetes.plane --pin 1.37.1   writes go.mod and go.sum for another release
 
+Helm, for the tests of the chart, is built and kept in the same way.
+
 There are no nodes and no kubelet: Pods stay Pending until a test says how they end.
 """
 
@@ -27,12 +29,15 @@ from pathlib import Path
 from typing import Self
 
 HERE = Path(__file__).parent
+HELM = HERE.parent / "helm"
+"""A module of its own: its libraries have other versions."""
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 OLDEST = "1.34"
 """The oldest release of Kubernetes that the manual names."""
 
 
-def cache() -> Path:
+def cache(module: Path = HERE) -> Path:
+    """Where the programs of a Go module are kept."""
     given = os.environ.get("CRONPOLL_KUBERNETES_CACHE")
     base = (
         Path(given)
@@ -41,35 +46,31 @@ def cache() -> Path:
         / "cronpoll"
         / "kubernetes"
     )
-    pinned = hashlib.sha256((HERE / "go.mod").read_bytes() + (HERE / "go.sum").read_bytes())
+    pinned = hashlib.sha256((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes())
     return base / pinned.hexdigest()[:16]
 
 
 def missing() -> str | None:
     """Why there is no control plane, or None."""
-    if all((cache() / each).is_file() for each in PROGRAMS):
+    if all((cache() / each).is_file() for each in PROGRAMS) and (cache(HELM) / "helm").is_file():
         return None
     if shutil.which("go") is None:
         return "a Kubernetes control plane is not built, and go, which builds it, is not installed"
     return None
 
 
-def release() -> str:
+def release(module: Path = HERE, name: str = "k8s.io/kubernetes") -> str:
     found = re.search(
-        r"^\s*k8s.io/kubernetes (v[0-9.]+)( // indirect)?$",
-        (HERE / "go.mod").read_text(),
+        rf"^\s*(?:require )?{re.escape(name)} (v[0-9.]+)( // indirect)?$",
+        (module / "go.mod").read_text(),
         re.MULTILINE,
     )
-    assert found, "go.mod does not name k8s.io/kubernetes"
+    assert found, f"go.mod does not name {name}"
     return found[1]
 
 
 def build() -> Path:
     """The directory of the binaries; built if they are not there."""
-    there = cache()
-    if all((there / each).is_file() for each in PROGRAMS):
-        return there
-    there.parent.mkdir(parents=True, exist_ok=True)
     version = release()
     major, minor, _ = version.removeprefix("v").split(".")
     stamps = {
@@ -84,6 +85,29 @@ def build() -> Path:
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
         for name, value in stamps.items()
     )
+    kubernetes = [f"k8s.io/kubernetes/cmd/{each}" for each in PROGRAMS[:3]]
+    return _built(
+        HERE,
+        PROGRAMS,
+        (["-ldflags", f"-s -w {flags}", "-o", "./"], kubernetes),
+        (["-ldflags", "-s -w", "-o", "etcd"], ["go.etcd.io/etcd/server/v3"]),
+    )
+
+
+def helm() -> Path:
+    """Helm; built if it is not there."""
+    version = f"-X helm.sh/helm/v3/internal/version.version={release(HELM, 'helm.sh/helm/v3')}"
+    command = ["-ldflags", f"-s -w {version}", "-o", "helm"], ["helm.sh/helm/v3/cmd/helm"]
+    return _built(HELM, ("helm",), command) / "helm"
+
+
+def _built(module: Path, programs: tuple[str, ...], *commands: tuple[list[str], list[str]]) -> Path:
+    """The directory of a module's programs. Of a command: options, the last of which is a file or a
+    directory in there, and packages."""
+    there = cache(module)
+    if all((there / each).is_file() for each in programs):
+        return there
+    there.parent.mkdir(parents=True, exist_ok=True)
     tags = "-tags=selinux,notest,grpcnotrace"
     env = {
         **os.environ,
@@ -97,33 +121,26 @@ def build() -> Path:
 
     with open(there.with_name(f"{there.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not there.exists():
-            # A registry that hiccups is asked again; what was compiled before is not lost.
-            for attempt in range(3):
-                kubernetes = [f"k8s.io/kubernetes/cmd/{each}" for each in PROGRAMS[:3]]
-                commands = (
-                    ["go", "build", "-ldflags", f"-s -w {flags}", "-o", f"{making}/", *kubernetes],
-                    [
-                        "go",
-                        "build",
-                        "-ldflags",
-                        "-s -w",
-                        "-o",
-                        str(making / "etcd"),
-                        "go.etcd.io/etcd/server/v3",
-                    ],
-                )
-                if all(
-                    subprocess.run(each, cwd=HERE, env=env, check=False).returncode == 0
-                    for each in commands
-                ):
-                    break
-                if attempt == 2:
-                    raise SystemExit("the control plane could not be built")
-                time.sleep(5)
-            making.rename(there)
-        else:
+        if there.exists():
             shutil.rmtree(making)
+            return there
+        # A registry that hiccups is asked again; what was compiled before is not lost.
+        for attempt in range(3):
+            done = [
+                subprocess.run(
+                    ["go", "build", *options[:-1], f"{making}/{options[-1]}", *packages],
+                    cwd=module,
+                    env=env,
+                    check=False,
+                )
+                for options, packages in commands
+            ]
+            if all(each.returncode == 0 for each in done):
+                break
+            if attempt == 2:
+                raise SystemExit(f"{', '.join(programs)} could not be built")
+            time.sleep(5)
+        making.rename(there)
     return there
 
 
@@ -341,3 +358,4 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(reason)
     else:
         print(build())
+        print(helm())
