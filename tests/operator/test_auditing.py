@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cronpoll.core import cron, windows
+from cronpoll.core import cron
+from cronpoll.core.calendar import Calendar
 from cronpoll.operator.auditing import judged
 from cronpoll.operator.jobs import job_manifest
 from cronpoll.operator.kronjob import read
@@ -116,8 +117,13 @@ def _another_hour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _another_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    choose = windows.choose
-    monkeypatch.setattr(windows, "_chosen", lambda identity, *rest: choose(f"{identity} ", *rest))
+    """It is chosen for another name."""
+    due_times = Calendar.due_times
+    monkeypatch.setattr(
+        Calendar,
+        "due_times",
+        lambda self, identity, config: due_times(self, f"{identity} ", config),
+    )
 
 
 @pytest.mark.parametrize("mistake", [_a_minute_late, _another_hour, _another_second])
