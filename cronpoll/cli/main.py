@@ -42,16 +42,10 @@ COMMANDS: Final = {
     "demo": "cronpoll.cli.demo:demo",
 }
 
-_GARBAGE: Final = 100_000
-"""How many objects a command makes before it looks for garbage."""
-
 
 class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        # A command ends soon, and the system takes all of its memory back. Looking for garbage on
-        # the way and once more at the end takes a tenth of the time of `status`.
-        gc.set_threshold(_GARBAGE)
-        atexit.register(gc.freeze)
+        atexit.register(gc.freeze)  # nor does it look for garbage at its end
         return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature

@@ -18,13 +18,14 @@ events are missing.
 
 from __future__ import annotations
 
-import copy
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Final, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from cronpoll.core import events as e
 from cronpoll.core import reasons
@@ -352,7 +353,7 @@ class Past:
         self._last_at = last_at or EARLIEST
         self._runs.continue_from(task)
         # A copy: the reader may read its record again.
-        mine = {} if task is None else {self.name: copy.copy(task)}
+        mine = {} if task is None else {self.name: replace(task)}
         self._book = Book(book.scheduler_identifier, tasks=mine)
         if task is not None or self.stretches:
             self._begin(None, suspended=False)

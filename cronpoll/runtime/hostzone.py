@@ -21,7 +21,8 @@ from cronpoll.core.zonenames import NamedZone
 
 LOCALTIME: Final = "/etc/localtime"
 _IN_DATABASE: Final = re.compile(r"/zoneinfo(?:-[a-z]+)?/(?:posix/|right/)?([A-Za-z0-9_+/-]+)$")
-_POSIX: Final = re.compile(r"(<[A-Za-z0-9+-]{3,}>|[A-Za-z]{3,})[+-]?\d{1,3}(:\d\d){0,2}")
+_POSIX: Final = r"(<[A-Za-z0-9+-]{3,}>|[A-Za-z]{3,})[+-]?\d{1,3}(:\d\d){0,2}"
+"""Compiled where TZ is set: every command loads this file."""
 
 
 ZoneSource = Callable[[], NamedZone]
@@ -64,7 +65,7 @@ def _from_variable(value: str | None) -> NamedZone | None:
     try:
         return NamedZone(value, ZoneInfo(value))
     except Exception:  # several kinds mean "no such zone"; TZ may still be a rule
-        if _POSIX.match(value):
+        if re.match(_POSIX, value):
             try:
                 return NamedZone(value, ZoneInfo.from_file(io.BytesIO(_tzif(value)), key=value))
             except ValueError:

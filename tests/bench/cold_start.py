@@ -20,7 +20,7 @@ from cronpoll import Scheduler, Silence
 from tests.bench.measure import ROOT, Row, take_turns
 from tests.bench.workload import mix, registrations
 
-BOUND = 2.2
+BOUND = 2.0
 SCRIPT = "import sys; from cronpoll.cli.main import main; sys.exit(main())"
 """What the installed command does."""
 

@@ -360,7 +360,7 @@ def name_in(line: bytes) -> str | None:
     return name if isinstance(name, str) else None
 
 
-_EXPECTED: Final = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`")
+_EXPECTED: Final = r"Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`"
 
 
 def _diagnosis(line: bytes, error: Exception, kind: Any = None) -> TaskTryDeserializeError:
@@ -386,7 +386,7 @@ def _diagnosis(line: bytes, error: Exception, kind: Any = None) -> TaskTryDeseri
         try:
             msgspec.convert(value, field.type)
         except msgspec.ValidationError as problem:
-            match = _EXPECTED.search(str(problem))
+            match = re.search(_EXPECTED, str(problem))
             if match is not None:
                 return TaskInvalidTypeError(
                     field.encode_name, value, match["expected"], match["got"]
