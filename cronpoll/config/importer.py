@@ -14,8 +14,9 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Iterable
 from importlib.machinery import PathFinder
-from typing import Any
+from typing import Any, Final
 
 from cronpoll.config.trust import Distrust, untrusted
 from cronpoll.core.errors import abbreviate
@@ -31,16 +32,29 @@ class DistrustedError(Exception):
         self.distrust = distrust
 
 
+def _below(directories: Iterable[str]) -> tuple[str, ...]:
+    """How the names of files below these directories begin."""
+    return tuple(os.path.join(os.path.abspath(directory), "") for directory in directories)
+
+
+_OWN: Final = _below(entry for entry in sys.path if entry not in ("", "/"))
+"""Where this program itself is imported from: `python_path` is added later."""
+
+
 class _Sentry:
-    """Looks at every module file below these directories, and its bytecode, before it is executed;
-    finds nothing itself."""
+    """Looks at every module file, and its bytecode, before it is executed, unless this program
+    could import it before: those below `python_path`, and below directories that a module adds to
+    `sys.path`. Finds nothing itself."""
 
     def __init__(self, roots: list[str]) -> None:
-        self._roots = tuple(os.path.join(root, "") for root in roots)
+        self._roots = _below(roots)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         spec = PathFinder.find_spec(name, path, target)
-        if spec is None or not spec.has_location or not str(spec.origin).startswith(self._roots):
+        if spec is None or not spec.has_location:
+            return
+        origin = os.path.abspath(str(spec.origin))
+        if origin.startswith(_OWN) and not origin.startswith(self._roots):
             return
         for file in (spec.origin, spec.cached):
             if file and os.path.exists(file) and (distrust := untrusted(file)) is not None:

@@ -915,7 +915,7 @@ def test_root_uses_only_what_root_alone_can_write(
 
 
 @as_root
-@pytest.mark.parametrize("where", ["module", "package", "python_path"])
+@pytest.mark.parametrize("where", ["module", "package", "python_path", "added by a module"])
 def test_what_root_does_not_trust_is_not_executed(where: str, tmp_path: Path) -> None:
     package = tmp_path / "lib" / "shop"
     package.mkdir(parents=True)
@@ -924,12 +924,16 @@ def test_what_root_does_not_trust_is_not_executed(where: str, tmp_path: Path) ->
         f"open({str(executed)!r}, 'w').close()\n" if where == "package" else ""
     )
     (package / "jobs.py").write_text(
-        f"open({str(executed)!r}, 'w').close()\nasync def job(): pass\n"
+        f"import sys\nsys.path.append({str(tmp_path / 'added')!r})\nimport added_helper\n"
+        "async def job(): pass\n"
     )
+    (tmp_path / "added").mkdir()
+    (tmp_path / "added" / "added_helper.py").write_text(f"open({str(executed)!r}, 'w').close()\n")
     target = {
         "module": package / "jobs.py",
         "package": package / "__init__.py",
         "python_path": tmp_path / "lib",
+        "added by a module": tmp_path / "added",
     }[where]
     text = (
         '[daemon]\npython_path = ["lib"]\n[[task]]\nname = "a"\ncron = "0 * * * *"\ncallback = '
