@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -27,14 +28,17 @@ def counted(
     def bin_of(moment: datetime) -> int:
         return int((moment - begin) / timedelta(days=1) * BINS)
 
-    for schedule in schedules:
-        plain = schedule.nominals
-        nominal = plain.next_after(begin - MICROSECOND)
+    # Tasks with one expression share its schedule: it is counted once, times their number.
+    plain = {id(each.nominals): each.nominals for each in schedules}
+    due = Counter(id(each.nominals) for each in schedules)
+    unmoved = Counter(id(each.nominals) for each in schedules if not each.windowed)
+    for key, nominals in plain.items():
+        nominal = nominals.next_after(begin - MICROSECOND)
         while nominal is not None and nominal < end:
-            before[bin_of(nominal)] += hosts
-            if not schedule.windowed:
-                after[bin_of(nominal)] += hosts
-            nominal = plain.next_after(nominal)
+            before[bin_of(nominal)] += hosts * due[key]
+            after[bin_of(nominal)] += hosts * unmoved[key]
+            nominal = nominals.next_after(nominal)
+    for schedule in schedules:
         if not isinstance(schedule, PeriodSchedule):
             continue
         for host in range(hosts):

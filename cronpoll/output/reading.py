@@ -220,12 +220,22 @@ class OutputReader:
     def read_on(self, run: KeptRun, position: Position, *, whole: bool = False) -> Progress:
         """What has come behind a position, up to now. Who wants to go on asks again with the new
         position, after a while. `whole`: also a line that is not complete yet."""
+        return self.read_on_from(run, [position], whole=whole)[position]
+
+    def read_on_from(
+        self, run: KeptRun, positions: Iterable[Position], *, whole: bool = False
+    ) -> dict[Position, Progress]:
+        """The same for several who follow a run: it is read once, and afterwards all are at one
+        position."""
         found = self._blocks(run)
-        joined = _Joined(run.started_at, position)
-        items = [item for block in found.blocks for item in joined.take(block)]
-        if whole or found.over:
-            items += joined.rest()
-        return Progress(tuple(items), joined.position, found.over)
+        progress = {}
+        for position in positions:
+            joined = _Joined(run.started_at, position)
+            items = [item for block in found.blocks for item in joined.take(block)]
+            if whole or found.over:
+                items += joined.rest()
+            progress[position] = Progress(tuple(items), joined.position, found.over)
+        return progress
 
     def last_line(self, run: KeptRun, stream: Stream = "stderr") -> str | None:
         """The last line of a stream that is not blank."""

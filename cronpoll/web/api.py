@@ -263,8 +263,8 @@ async def _plan(scene: Scene, _: Given) -> Plan:
     return seen.plan
 
 
-def _spread(scene: Scene, _: Given) -> Histogram:
-    return histogram(scene, tomorrow(scene))
+async def _spread(scene: Scene, _: Given) -> Histogram:
+    return await histogram(scene, tomorrow(scene))
 
 
 def _audit(scene: Scene, _: Given) -> Audited:

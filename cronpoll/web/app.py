@@ -39,7 +39,7 @@ from cronpoll.web.gate import Gate
 from cronpoll.web.judging import judge_hourly
 from cronpoll.web.live import MOST_STREAMS, Streams
 from cronpoll.web.overview import overview
-from cronpoll.web.printed import follow, position_in, text_of
+from cronpoll.web.printed import Follows, position_in, text_of
 from cronpoll.web.runpage import run_page
 from cronpoll.web.scene import Page, Scene, message, task_href
 from cronpoll.web.taskpage import task_page, why_page
@@ -92,6 +92,7 @@ class Web:
         self.doors = doors
         self.settings = settings
         self.streams = Streams(watch)
+        self.follows = Follows()
         self.api = Api(self.scene)
         self.static = {
             name: (resources.files("cronpoll.web") / "static" / name).read_bytes()
@@ -254,7 +255,7 @@ class Web:
         if run is None:
             return PlainTextResponse("Nothing is kept of this run.\n", 404)
         given = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        stream = self.streams.counted(follow(reader, run, position_in(given)))
+        stream = self.streams.counted(self.follows.follow(reader, run, position_in(given)))
         return StreamingResponse(stream, media_type="text/event-stream")
 
     async def download(self, request: Request) -> Response:

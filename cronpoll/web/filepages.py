@@ -134,7 +134,8 @@ def copied(book: Book) -> Book:
 # -- spread ----------------------------------------------------------------------------------------
 
 
-def histogram(scene: Scene, day: datetime) -> Histogram:
+async def histogram(scene: Scene, day: datetime) -> Histogram:
+    """Counted in a thread: a hundred thousand tasks take a while."""
     schedules: list[AnySchedule] = []
     for name, task in scene.watch.book.tasks.items():
         if not task.registered or task.is_suspended:
@@ -143,7 +144,7 @@ def histogram(scene: Scene, day: datetime) -> Histogram:
             schedules.append(scene.watch.calendar.schedule(name, task.config))
         except InvalidCronExpressionError:
             continue
-    before, after, lost = counted(schedules, 1, day)
+    before, after, lost = await asyncio.to_thread(counted, schedules, 1, day)
     return Histogram(day, 1_440 // BINS, tuple(before), tuple(after), lost)
 
 
@@ -153,8 +154,8 @@ def tomorrow(scene: Scene) -> datetime:
     return there
 
 
-def spread_page(scene: Scene) -> Page:
-    shape = histogram(scene, tomorrow(scene))
+async def spread_page(scene: Scene) -> Page:
+    shape = await histogram(scene, tomorrow(scene))
     most, with_windows = max(shape.nominal), max(shape.chosen)
     peak = shape.chosen.index(with_windows)
     at = f"{peak // 2:02}:{peak % 2 * 30:02}"
@@ -165,7 +166,7 @@ def spread_page(scene: Scene) -> Page:
         below += f" {count(shape.unschedulable, 'period has', 'periods have')} no allowed time."
     drawn = _bars(shape, max(most, with_windows, 1))
     part = section("spread", "Starts of a day", "in each half hour", drawn, _legend())
-    return Page("Spread", [heading(title, below), part], "Spread")
+    return Page("Spread", [heading(title, below), part], "Spread", live=False)
 
 
 def _round_step(most: int) -> int:

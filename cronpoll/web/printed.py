@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime
-from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
 
 from cronpoll.output.names import Stream
-from cronpoll.output.reading import Gap, Item, KeptRun, Line, OutputReader, Position
+from cronpoll.output.reading import Gap, Item, KeptRun, Line, OutputReader, Position, Progress
 from cronpoll.web.face import size
 from cronpoll.web.html import Html, tag
 
@@ -24,6 +24,15 @@ _LINE: Final = 2_000
 _BYTES: Final = 120_000
 """Of all rows together."""
 FOLLOW_SECONDS: Final = 0.5
+_AT_ONCE: Final = 2_000
+"""Lines that are sent at once."""
+_QUEUE: Final = 8
+"""Messages that wait for one who does not read."""
+_KEEPALIVE_SECONDS: Final = 15.0
+
+Messages = asyncio.Queue[bytes | None]
+
+log = logging.getLogger("cronpoll.web")
 
 
 class Shown(NamedTuple):
@@ -115,36 +124,110 @@ def position_text(position: Position) -> str:
     return f"{position.stdout}.{position.stderr}"
 
 
-async def follow(reader: OutputReader, run: KeptRun, position: Position) -> AsyncIterator[bytes]:
-    """A run as it prints. Each event has the position behind it, so that who comes back goes on
-    from there."""
-    yield b"retry: 1000\n\n"
-    quiet = 0.0
-    while True:
-        progress = await asyncio.to_thread(reader.read_on, run, position)
-        position = progress.position
-        if progress.items:
-            quiet = 0.0
-            for batch in _batches(progress.items):
-                rows = "".join(row(item, run.started_at) for item in batch)
-                data = msgspec.json.encode({"html": rows})
-                yield b"event: line\nid: %b\ndata: %b\n\n" % (
-                    position_text(position).encode(), data,
-                )  # fmt: skip
-        if progress.over:
-            yield b"event: over\ndata: {}\n\n"
-            return
-        await asyncio.sleep(FOLLOW_SECONDS)
-        quiet += FOLLOW_SECONDS
-        if quiet >= 15:
-            quiet = 0.0
-            yield b": still here\n\n"
+class Followed:
+    """A run as it prints, for everybody who follows it: it is read and drawn once for all."""
+
+    def __init__(self, reader: OutputReader, run: KeptRun) -> None:
+        self._reader = reader
+        self._run = run
+        self._readers: dict[Messages, Position] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def join(self, queue: Messages, position: Position) -> None:
+        self._readers[queue] = position
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._live())
+
+    def leave(self, queue: Messages) -> bool:
+        """Whether that was the last one."""
+        self._readers.pop(queue, None)
+        if self._readers:
+            return False
+        if self._task is not None:
+            self._task.cancel()
+        return True
+
+    async def _live(self) -> None:
+        try:
+            while not await self._look():
+                await asyncio.sleep(FOLLOW_SECONDS)
+        except Exception:
+            log.exception("the output of %s cannot be followed", self._run.run_id)
+            for queue in self._readers:
+                _put(queue, None)
+
+    async def _look(self) -> bool:
+        """Send what has come. Whether the run is over, and everybody knows it."""
+        positions = set(self._readers.values())
+        messages = await asyncio.to_thread(self._messages, positions)
+        all_know = True
+        for queue, position in self._readers.items():
+            if position not in messages:  # has come meanwhile
+                all_know = False
+                continue
+            message, self._readers[queue], over = messages[position]
+            all_know = all_know and over
+            if message:
+                _put(queue, message)
+            if over:
+                _put(queue, b"event: over\ndata: {}\n\n")
+                _put(queue, None)
+        return all_know
+
+    def _messages(self, positions: set[Position]) -> dict[Position, tuple[bytes, Position, bool]]:
+        progress = self._reader.read_on_from(self._run, positions)
+        return {
+            position: (self._message(each), each.position, each.over)
+            for position, each in progress.items()
+        }
+
+    def _message(self, progress: Progress) -> bytes:
+        """One event with the position behind it, so that who comes back goes on from there. Of a
+        flood only the last lines: nobody reads the others, and the download has them."""
+        if not progress.items:
+            return b""
+        rows = "".join(row(item, self._run.started_at) for item in progress.items[-_AT_ONCE:])
+        position = position_text(progress.position).encode()
+        data = msgspec.json.encode({"html": rows})
+        return b"event: line\nid: %b\ndata: %b\n\n" % (position, data)
 
 
-def _batches(items: tuple[Item, ...]) -> Iterator[list[Item]]:
-    """Of a flood only the last lines: nobody reads the others, and the download has them."""
-    if len(items) > 2_000:
-        items = items[-2_000:]
-    rest = iter(items)
-    while batch := list(islice(rest, 500)):
-        yield batch
+def _put(queue: Messages, message: bytes | None) -> None:
+    """One who does not read is let go; the browser comes back and goes on from where it was."""
+    if queue.full():
+        while not queue.empty():
+            queue.get_nowait()
+        message = None
+    queue.put_nowait(message)
+
+
+class Follows:
+    """All runs that are followed."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Followed] = {}
+
+    async def follow(
+        self, reader: OutputReader, run: KeptRun, position: Position
+    ) -> AsyncIterator[bytes]:
+        """A run as it prints, from a position on."""
+        followed = self._runs.get(run.stem)
+        if followed is None:
+            followed = self._runs[run.stem] = Followed(reader, run)
+        queue: Messages = asyncio.Queue(_QUEUE)
+        followed.join(queue, position)
+        try:
+            yield b"retry: 1000\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(_KEEPALIVE_SECONDS):
+                        message = await queue.get()
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
+                if message is None:
+                    return
+                yield message
+        finally:
+            if followed.leave(queue) and self._runs.get(run.stem) is followed:
+                del self._runs[run.stem]

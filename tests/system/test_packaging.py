@@ -711,6 +711,94 @@ def tell(name):
         machine.path(f"/usr/lib/python3/dist-packages/{name}").unlink()
 
 
+ASKING = """
+import socket, sys
+where, text = sys.argv[1:]
+client = socket.socket(socket.AF_UNIX if where.startswith("/") else socket.AF_INET)
+client.settimeout(60)
+try:
+    client.connect(where if where.startswith("/") else (where, 8470))
+except OSError as error:
+    sys.exit(error.strerror)
+client.sendall(text.encode())
+while more := client.recv(65536):
+    sys.stdout.buffer.write(more)
+"""
+PAGE_SOCKET = "/run/cronpoll-web/page.sock"
+
+
+def ask_page(
+    machine: Machine, what: str, body: str = "", *, user: str = "root", token: str = ""
+) -> str:
+    """What the page answers to a user of the machine, on its socket, or with a token on loopback;
+    or why it cannot be asked."""
+    form = "application/x-www-form-urlencoded"
+    lines = [f"{what} HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Type: {form}",
+             f"Content-Length: {len(body)}"]  # fmt: skip
+    if token:
+        lines.append(f"Authorization: Bearer {token}")
+    done = machine.run(
+        "setpriv", f"--reuid={user}", f"--regid={'root' if user == 'root' else 'nogroup'}",
+        "--clear-groups", "python3", "-c", ASKING, "127.0.0.1" if token else PAGE_SOCKET,
+        "\r\n".join([*lines, "", body]), check=False,
+    )  # fmt: skip
+    return done.stdout or done.stderr
+
+
+def drop_ins_of_the_page() -> list[str]:
+    """Those that its unit recommends."""
+    text = (ROOT / "systemd" / "cronpoll-web.service").read_text()
+    blocks = re.findall(r"^#   (\[Service\]\n(?:#   .*\n)+)", text, re.MULTILINE)
+    return [block.replace("#   ", "") for block in blocks]
+
+
+def test_the_page_is_served_by_its_unit_to_those_who_may_look_and_act(service):
+    machine = service.machine
+    web = Unit(machine, "cronpoll-web.service", "", "/var/lib/cronpoll", "/run/cronpoll-web")
+    assert web.show("UnitFileState") == "disabled", "a page is nobody's wish by itself"
+    add_task(service, "early", 'command = ["sh", "-c", "echo said by early"]')
+    service.wait("the task has run", lambda: completed(service, "early"))
+    web.systemctl("enable", "--now")
+    web.wait("it answers", lambda: "early" in ask_page(machine, "GET /"))
+    assert web.show("User") == "cronpoll"
+    assert "</mark> by early" in ask_page(machine, "GET /search?q=said")
+    assert "Permission denied" in ask_page(machine, "GET /", user="nobody")
+    assert "not running" not in ask_page(machine, "GET /readyz")
+
+    form = ask_page(machine, "GET /do?what=suspend&task=early")
+    (ticket,) = re.findall(r'name="ticket" value="([^"]+)"', form)
+    done = ask_page(machine, "POST /do", f"what=suspend&task=early&ticket={ticket}")
+    assert " 303 " in done.splitlines()[0]
+    said = machine.run("cronpoll", "journal", "dump", "--task", "early").stdout.splitlines()
+    events = [json.loads(line) for line in said]
+    (event,) = [each for each in events if each["event"] == "TaskSuspended"]
+    assert (event["orderedBy"]["name"], event["orderedBy"]["askedBy"]) == ("cronpoll", "root")
+
+    on_a_port, beside_root = drop_ins_of_the_page()
+    token = "a-token-of-ada-alone"
+    machine.write("/etc/cronpoll/tokens", f"view ada {token}\n", mode=0o600)
+    web.drop_in(on_a_port)
+    web.systemctl("restart")
+    web.wait("it answers", lambda: "early" in ask_page(machine, "GET /", token=token))
+    assert " 401 " in ask_page(machine, "GET /", token="another").splitlines()[0]
+    service.systemctl("stop")
+    web.wait(
+        "it says so", lambda: "daemon is not running" in ask_page(machine, "GET /", token=token)
+    )
+
+    web.drop_in(beside_root)
+    service.drop_in((ROOT / "systemd/cronpoll.service.d/privileged.conf.example").read_text())
+    text = machine.path(service.config).read_text()
+    service.write(text.replace("[daemon]\n", '[daemon]\noperators = "cronpoll"\n'))
+    service.systemctl("start")
+    assert machine.run("stat", "--format=%U", "/var/lib/cronpoll").stdout == "root\n"
+    web.systemctl("restart")
+    web.wait("it answers", lambda: "early" in ask_page(machine, "GET /"))
+    web.wait("the daemon answers it", lambda: " 200 " in ask_page(machine, "GET /readyz"))
+    for each in (web, service):
+        shutil.rmtree(machine.path(f"/etc/systemd/system/{each.name}.d"))
+
+
 def test_an_upgrade_keeps_state_identity_and_edits_and_starts_what_ran(service, later_package):
     machine = service.machine
     shop, mail = (unit(machine, name) for name in ("shop", "mail"))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from cronpoll.core.view import Scheduler
+from cronpoll.output.names import INDEX, Place, label_of
+from cronpoll.output.reading import OutputReader, Position
+from cronpoll.output.records import Header, Over
 from cronpoll.store.journal.reading import JournalReader
-from cronpoll.web import live
+from cronpoll.web import live, printed
 from cronpoll.web.access import NOBODY
 from cronpoll.web.overview import overview
 from cronpoll.web.scene import Page, Scene
@@ -51,3 +56,69 @@ def test_a_daemon_that_dies_is_told_at_once_however_long_the_pause(
 
     _, told = asyncio.run(scenario())
     assert b"The daemon is not running" in told
+
+
+STARTED = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+def lines_in(message: bytes) -> list[str]:
+    return re.findall(r"<td>(line \d+)</td>", json.loads(message.rpartition(b"data: ")[2])["html"])
+
+
+def test_who_follows_a_run_gets_each_line_once_and_it_is_read_once_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(printed, "FOLLOW_SECONDS", 0.001)
+    place, label = Place(str(tmp_path)), label_of("a", STARTED, "r-1")
+    Path(place.live).mkdir(parents=True)
+    index = Path(place.beside(label.stem, INDEX))
+    index.write_bytes(Header("a", "r-1", STARTED).line())
+    out = Path(place.raw(label.stem, "stdout"))
+    out.write_bytes(b"line 1\nline 2\nline")
+    Path(place.raw(label.stem, "stderr")).touch()
+    reader = OutputReader(str(tmp_path))
+    asked: list[int] = []
+    read = reader.read_on_from
+    monkeypatch.setattr(
+        reader, "read_on_from", lambda run, at: asked.append(len(at)) or read(run, at)
+    )
+
+    def more(path: Path, data: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(data)
+
+    async def scenario() -> None:
+        run, follows = reader.run("r-1"), printed.Follows()
+        first = follows.follow(reader, run, Position())
+        second = follows.follow(reader, run, printed.position_in("7.0"))
+        for each in (first, second):
+            assert await anext(each) == b"retry: 1000\n\n"
+        assert lines_in(await anext(first)) == ["line 1", "line 2"]
+        told = await anext(second)
+        assert lines_in(told) == ["line 2"]
+        assert b"id: 14.0\n" in told, "from where one who comes back goes on"
+        more(out, b" 3\n")
+        assert [lines_in(await anext(each)) for each in (first, second)] == [["line 3"]] * 2
+        assert asked[-1] == 1, "all are at one place"
+        more(index, Over(5, "ok").line())
+        for each in (first, second):
+            assert [message async for message in each] == [b"event: over\ndata: {}\n\n"]
+        late = [message async for message in follows.follow(reader, run, Position())]
+        assert lines_in(late[1]) == ["line 1", "line 2", "line 3"]
+        assert late[2:] == [b"event: over\ndata: {}\n\n"]
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+def test_one_who_does_not_read_is_let_go_and_the_others_go_on() -> None:
+    async def scenario() -> None:
+        deaf: printed.Messages = asyncio.Queue(2)
+        for number in range(5):
+            printed._put(deaf, b"%d" % number)
+        assert deaf.get_nowait() is None, "its stream ends, and the browser comes back"
+
+    asyncio.run(scenario())
