@@ -122,7 +122,7 @@ def _parts(past: Past, dues: _Dues) -> Iterator[tuple[Part, Sequence[datetime]]]
         for zone in here:
             alone.update(_periods(zone.schedule, dues, after, until))
     for period in alone:
-        part = _part(past, period)
+        part = part_of(past, period)
         if part is not None:
             yield part, (period,)
 
@@ -218,7 +218,7 @@ def _told_by(event: e.Event) -> tuple[Part, tuple[datetime, datetime] | None]:
 # -- one period ------------------------------------------------------------------------------------
 
 
-def _part(past: Past, period: datetime) -> Part | None:
+def part_of(past: Past, period: datetime) -> Part | None:
     """What became of a period; None if it was not due after all."""
     attempts = past.by_period.get(period)
     if attempts:

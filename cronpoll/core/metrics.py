@@ -1,5 +1,6 @@
-"""What monitoring asks for, in the text format of Prometheus. Pure: made anew from what `status`
-shows and from the record of the last day. There is nothing to keep, and a restart resets nothing.
+"""What monitoring asks for, in the text format of Prometheus. Pure: gauges are made anew from what
+`status` shows and from the record of the last day; counters and histograms are a `Tally`, and what
+the daemon has counted itself since it began.
 
 `METRICS` is the table; the page of the manual is made from it. Every series of a task is there
 from its registration on: an alert on one that never succeeded can work.
@@ -9,21 +10,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import Final, NamedTuple
+from datetime import datetime, timedelta
+from typing import Final, Literal, NamedTuple
 
 from cronpoll.core.chronicle import Past
+from cronpoll.core.tally import DURATION_SECONDS, LAG_SECONDS, Histogram, Tally
 from cronpoll.core.view import Attempt, Balance, Status, Task
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
 
 
 class Metric(NamedTuple):
-    """`labels`: besides the value."""
+    """`labels`: besides the value, and the bound of a bucket. The lines of a histogram or summary
+    have words behind its name (`parts`)."""
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
+    type: Literal["gauge", "counter", "histogram", "summary"] = "gauge"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        if self.type == "histogram":
+            return "_bucket", "_sum", "_count"
+        return ("_sum", "_count") if self.type == "summary" else ("",)
 
 
 _TASK: Final = ("task",)
@@ -39,6 +49,28 @@ METRICS: Final = (
     Metric(
         "cronpoll_slow_write_seconds", "How long the last write took that took a second or more."
     ),
+    Metric(
+        "cronpoll_journal_write_seconds",
+        "How long the daemon has waited for its journal to be durable (fsync), since it began.",
+        type="summary",
+    ),
+    Metric(
+        "cronpoll_loop_lag_seconds",
+        "How long the daemon's event loop took to answer when it was last asked, every 5 seconds.",
+    ),
+    Metric("cronpoll_queue", "Tasks that wait for a slot (`max_concurrent`)."),
+    Metric("cronpoll_running", "Runs in progress."),
+    Metric(
+        "cronpoll_reloads_total",
+        "Versions of the registry file since the daemon began, accepted and rejected.",
+        ("result",),
+        "counter",
+    ),
+    Metric(
+        "cronpoll_clock_offset_seconds",
+        "By how much the kernel says that the clock is off. NaN: nobody disciplines it.",
+    ),
+    Metric("cronpoll_targets_down", "Targets of notices that take nothing."),
     Metric("cronpoll_tasks", "Tasks, by state.", ("state",)),
     Metric("cronpoll_task_registered", "Whether the file has this task.", _TASK),
     Metric("cronpoll_task_last_success_timestamp_seconds", "0: it never succeeded.", _TASK),
@@ -46,7 +78,7 @@ METRICS: Final = (
     Metric("cronpoll_task_overdue_seconds", "Since when a start is owed that has not come.", _TASK),
     Metric(
         "cronpoll_task_consecutive_failures",
-        "Failed runs since the last success, of the last 24 hours.",
+        "Failed runs since the last success.",
         _TASK,
     ),
     Metric("cronpoll_task_next_run_timestamp_seconds", "NaN: nothing more is due.", _TASK),
@@ -59,49 +91,113 @@ METRICS: Final = (
         ("outcome",),
     ),
     Metric(
-        "cronpoll_start_lag_seconds",
-        "From the due instant to the start, over the runs of the last 24 hours.",
-        ("quantile",),
+        "cronpoll_due_total",
+        "What was due and is decided, by what became of it.",
+        ("outcome",),
+        "counter",
     ),
     Metric(
-        "cronpoll_run_duration_seconds", "Of the runs of the last 24 hours.", ("task", "quantile")
+        "cronpoll_start_lag_seconds",
+        "From the due instant to the start.",
+        type="histogram",
+    ),
+    Metric("cronpoll_run_duration_seconds", "Of runs that ended.", ("outcome",), "histogram"),
+    Metric(
+        "cronpoll_task_run_duration_seconds",
+        "Of the runs of the last 24 hours.",
+        ("task", "quantile"),
     ),
 )
 
 
 class Sample(NamedTuple):
+    """`part`: which line of a histogram or summary. `bound`: of a bucket."""
+
     metric: str
     labels: tuple[str, ...]
     value: float
+    part: str = ""
+    bound: str = ""
 
 
-def exposition(status: Status, pasts: Mapping[str, Past]) -> str:
-    """Everything, as a scrape wants it. `pasts`: the record of the last day."""
+class Scrape(NamedTuple):
+    """What is measured. `pasts`: the record of at least the last day. `failures`: in a row, of
+    tasks that have any. `clock_offset`: in seconds, if it is known."""
+
+    status: Status
+    pasts: Mapping[str, Past]
+    tally: Tally
+    failures: Mapping[str, int]
+    clock_offset: float | None = None
+
+
+def exposition(scrape: Scrape) -> str:
+    """Everything, as a scrape wants it."""
     found: dict[str, list[Sample]] = {metric.name: [] for metric in METRICS}
-    for sample in _samples(status, pasts):
+    for sample in (*_samples(scrape), *_counters(scrape.tally), *_of_daemon(scrape)):
         found[sample.metric].append(sample)
     lines: list[str] = []
     for metric in METRICS:
-        lines += (f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge")
+        lines += (f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.type}")
         for sample in found[metric.name]:
             lines.append(_line(metric, sample))
     return "\n".join(lines) + "\n"
 
 
 def _line(metric: Metric, sample: Sample) -> str:
-    labels = ",".join(
-        f'{name}="{_escaped(value)}"'
-        for name, value in zip(metric.labels, sample.labels, strict=True)
-    )
+    pairs = [*zip(metric.labels, sample.labels, strict=True)]
+    if sample.bound:
+        pairs.append(("le", sample.bound))
+    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
     number = "NaN" if math.isnan(sample.value) else f"{sample.value:.15g}"
-    return f"{metric.name}{{{labels}}} {number}" if labels else f"{metric.name} {number}"
+    name = metric.name + sample.part
+    return f"{name}{{{labels}}} {number}" if labels else f"{name} {number}"
 
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _samples(status: Status, pasts: Mapping[str, Past]) -> Iterator[Sample]:
+def _counters(tally: Tally) -> Iterator[Sample]:
+    for outcome, number in tally.due.items():
+        yield Sample("cronpoll_due_total", (outcome,), number)
+    yield from _histogram("cronpoll_start_lag_seconds", (), LAG_SECONDS, tally.lag)
+    for end, histogram in tally.durations.items():
+        name = "cronpoll_run_duration_seconds"
+        yield from _histogram(name, (end,), DURATION_SECONDS, histogram)
+
+
+def _histogram(
+    name: str, labels: tuple[str, ...], bounds: tuple[float, ...], histogram: Histogram
+) -> Iterator[Sample]:
+    number = 0
+    for bound, count in zip((*bounds, math.inf), histogram.counts, strict=True):
+        number += count
+        shown = "+Inf" if math.isinf(bound) else f"{bound:g}"
+        yield Sample(name, labels, number, "_bucket", shown)
+    yield Sample(name, labels, histogram.total, "_sum")
+    yield Sample(name, labels, number, "_count")
+
+
+def _of_daemon(scrape: Scrape) -> Iterator[Sample]:
+    """What a daemon says of itself. One that does not answer says nothing."""
+    daemon, offset = scrape.status.daemon, scrape.clock_offset
+    yield Sample("cronpoll_clock_offset_seconds", (), math.nan if offset is None else offset)
+    yield Sample("cronpoll_targets_down", (), len(daemon.targets_down))
+    vitals = daemon.vitals
+    if vitals is None:
+        return
+    yield Sample("cronpoll_journal_write_seconds", (), vitals.write_seconds, "_sum")
+    yield Sample("cronpoll_journal_write_seconds", (), vitals.writes, "_count")
+    yield Sample("cronpoll_loop_lag_seconds", (), vitals.loop_lag_seconds)
+    yield Sample("cronpoll_queue", (), vitals.queue)
+    yield Sample("cronpoll_running", (), vitals.running)
+    yield Sample("cronpoll_reloads_total", ("accepted",), vitals.accepted)
+    yield Sample("cronpoll_reloads_total", ("rejected",), vitals.rejected)
+
+
+def _samples(scrape: Scrape) -> Iterator[Sample]:
+    status = scrape.status
     daemon = status.daemon
     slow = 0.0 if daemon.slow_write is None else daemon.slow_write.duration_ms / 1_000
     yield Sample("cronpoll_up", (), daemon.alive)
@@ -114,23 +210,17 @@ def _samples(status: Status, pasts: Mapping[str, Past]) -> Iterator[Sample]:
         states[task.state] = states.get(task.state, 0) + 1
     for state, number in sorted(states.items()):
         yield Sample("cronpoll_tasks", (state,), number)
-    runs = {name: _runs(past) for name, past in pasts.items()}
+    day = status.at - timedelta(days=1)
     for task in status.tasks:
-        yield from _of_task(task, status.at, runs.get(task.task, []))
+        past = scrape.pasts.get(task.task)
+        runs = [] if past is None else _runs(past, day)
+        yield from _of_task(task, status.at, runs, scrape.failures.get(task.task, 0))
     if isinstance(status.balance, Balance):
         for part in Balance.__struct_fields__[3:]:
             yield Sample("cronpoll_due", (part,), getattr(status.balance, part))
-    lags = [
-        (run.started_at - run.due_at).total_seconds()
-        for each in runs.values()
-        for run in each
-        if run.trigger == "due"
-    ]
-    for quantile, value in _quantiles(lags):
-        yield Sample("cronpoll_start_lag_seconds", (quantile,), value)
 
 
-def _of_task(task: Task, now: datetime, runs: list[Attempt]) -> Iterator[Sample]:
+def _of_task(task: Task, now: datetime, runs: Iterable[Attempt], failures: int) -> Iterator[Sample]:
     def sample(name: str, value: float) -> Sample:
         return Sample(f"cronpoll_task_{name}", (task.task,), value)
 
@@ -146,27 +236,18 @@ def _of_task(task: Task, now: datetime, runs: list[Attempt]) -> Iterator[Sample]
     yield sample("last_success_timestamp_seconds", 0 if success is None else success.timestamp())
     yield sample("last_run_succeeded", succeeded)
     yield sample("overdue_seconds", since(task.owed_since))
-    yield sample("consecutive_failures", _failures(runs))
+    yield sample("consecutive_failures", failures)
     yield sample("next_run_timestamp_seconds", following)
     yield sample("running_seconds", since(task.running_since))
     yield sample("suspended", bool(task.suspended_by))
     durations = [run.duration_ms / 1_000 for run in runs if run.duration_ms is not None]
     for quantile, value in _quantiles(durations):
-        yield Sample("cronpoll_run_duration_seconds", (task.task, quantile), value)
+        yield Sample("cronpoll_task_run_duration_seconds", (task.task, quantile), value)
 
 
-def _runs(past: Past) -> list[Attempt]:
+def _runs(past: Past, since: datetime) -> list[Attempt]:
     every = (run for runs in past.by_period.values() for run in runs)
-    return sorted(every, key=lambda run: run.started_at)
-
-
-def _failures(runs: list[Attempt]) -> int:
-    number = 0
-    for run in reversed(runs):
-        if run.outcome == "succeeded":
-            break
-        number += run.outcome == "failed"
-    return number
+    return [run for run in every if run.started_at >= since]
 
 
 def _quantiles(values: Iterable[float]) -> Iterator[tuple[str, float]]:

@@ -211,6 +211,22 @@ class Tried(View, frozen=True):
     error: str | None = None
 
 
+class Vitals(View, frozen=True):
+    """Numbers of a daemon, since it began.
+
+    queue: tasks that wait for a slot. writes: of the journal, each made durable, and how long they
+    took together. loop_lag_seconds: how long the event loop took to answer when it was last asked.
+    """
+
+    queue: Count
+    running: Count
+    accepted: Count
+    rejected: Count
+    writes: Count
+    write_seconds: float
+    loop_lag_seconds: float
+
+
 class Live(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a daemon answers for itself."""
 
@@ -225,6 +241,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     config: str
     rejected: Rejected | None = None
     targets_down: tuple[TargetDown, ...] = ()
+    vitals: Vitals | None = None
 
 
 class Scheduler(View, frozen=True, kw_only=True):
@@ -250,6 +267,7 @@ class Scheduler(View, frozen=True, kw_only=True):
     config: str | None = None
     rejected: Rejected | None = None
     targets_down: tuple[TargetDown, ...] = ()
+    vitals: Vitals | None = None
 
     @property
     def sound(self) -> bool:

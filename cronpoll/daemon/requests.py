@@ -16,7 +16,7 @@ from cronpoll.core import events as e
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Operator
 from cronpoll.core.text import well_formed
-from cronpoll.core.view import ClockDoubt, RunOutcome, SlowWrite, TargetDown
+from cronpoll.core.view import ClockDoubt, RunOutcome, SlowWrite, TargetDown, Vitals
 from cronpoll.daemon import wire
 from cronpoll.daemon.control import Handlers, Twice
 from cronpoll.daemon.versions import Settings, Versions
@@ -37,6 +37,7 @@ class Requests:
         clock: Clock,
         reload: Reload,
         targets_down: Callable[[], tuple[TargetDown, ...]] = tuple,
+        loop_lag: Callable[[], float] = float,
     ) -> None:
         self._scheduler = scheduler
         self._versions = versions
@@ -44,6 +45,7 @@ class Requests:
         self._clock = clock
         self._reload = reload
         self._targets_down = targets_down
+        self._loop_lag = loop_lag
         self._since = clock.wall()
 
     def handlers(self) -> Handlers:
@@ -76,6 +78,20 @@ class Requests:
             config=well_formed(self._settings.config),
             rejected=self._versions.rejected,
             targets_down=self._targets_down(),
+            vitals=self._vitals(),
+        )
+
+    def _vitals(self) -> Vitals:
+        scheduler, engine, versions = self._scheduler, self._scheduler.engine, self._versions
+        writes, seconds = (0, 0.0) if engine is None else engine.writes
+        return Vitals(
+            len(scheduler.waiting()),
+            scheduler.running(),
+            versions.taken_over,
+            versions.refused,
+            writes,
+            seconds,
+            self._loop_lag(),
         )
 
     async def waiting(self, _: wire.AskWaiting, __: Operator) -> wire.Waiting:

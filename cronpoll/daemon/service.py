@@ -170,7 +170,8 @@ class Service:
             of_failure=self._printing.of_failure,
         )
         self._printing.keeper = self._versions.output
-        self._help(StallWatch(self._clock, self._log).live())
+        self._stalls = StallWatch(self._clock, self._log)
+        self._help(self._stalls.live())
         beginning = loop.create_task(scheduler.initialize(version.registrations))
         stopping = loop.create_task(self._stop_asked.wait())
         await asyncio.wait([beginning, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -240,6 +241,7 @@ class Service:
             self._clock,
             self._reload,
             self._telling.down,
+            lambda: self._stalls.lag_seconds,
         )
         control = ControlSocket(
             self._state_directory,

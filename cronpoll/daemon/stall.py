@@ -30,6 +30,7 @@ class StallWatch:
         self._clock = clock
         self._log = log
         self._answered = 0
+        self.lag_seconds = 0.0
         self._over = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -42,8 +43,9 @@ class StallWatch:
         finally:
             self._over.set()
 
-    def _answer(self, question: int) -> None:
+    def _answer(self, question: int, asked_at: float) -> None:
         self._answered = question
+        self.lag_seconds = self._clock.monotonic() - asked_at
 
     def _watch(self) -> None:
         asked, told = 0, 0
@@ -55,7 +57,7 @@ class StallWatch:
             if self._answered == asked:
                 asked += 1
                 with suppress(RuntimeError):  # the loop is closed: the process ends
-                    self._loop.call_soon_threadsafe(self._answer, asked)
+                    self._loop.call_soon_threadsafe(self._answer, asked, asked_at)
             elif told != asked and waited < 2 * BLOCKED_SECONDS:
                 told = asked
                 self._tell(waited)

@@ -113,6 +113,7 @@ class Versions:
         self.output: Keeper
         self.rejected: Rejected | None = None
         self.state_directory = ""
+        self.taken_over = self.refused = 0
         self.stopping = False
 
     # -- at start ----------------------------------------------------------------------------------
@@ -323,6 +324,7 @@ class Versions:
         except CronpollError as error:
             raise self._passing(error.message) from error
         self._told, self.rejected = "", None
+        self.taken_over += 1
         await self.accept(version)
 
     async def finish(self) -> None:
@@ -374,6 +376,7 @@ class Versions:
     def _reject(self, rejected: RejectedError) -> None:
         shown = tuple(rejected.problems)
         now = self._clock.wall()
+        self.refused += 1
         self.rejected = Rejected(now, well_formed(shown[0] if len(shown) == 1 else rejected.reason))
         self._tell(e.ConfigRejected(now, self._settings.config, rejected.reason, shown))
 

@@ -134,6 +134,25 @@ def _kernel_synchronised() -> bool:
     return 0 <= state != _TIME_ERROR
 
 
+def kernel_clock_offset() -> float | None:
+    """How far the clock is from the right time, in seconds, as far as whoever disciplines it has
+    told the kernel; None if nobody does, or it cannot be known."""
+    import ctypes
+    import struct
+
+    buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes = 0: change nothing
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(buffer)
+    except (OSError, AttributeError):
+        return None
+    if not 0 <= state != _TIME_ERROR:
+        return None
+    _, offset, _, _, _, status = struct.unpack_from("@illlli", buffer)
+    return float(offset / (1e9 if status & _NANOSECONDS else 1e6))
+
+
+_NANOSECONDS: Final = 0x2000
+"""STA_NANO of <sys/timex.h>: the unit of offset."""
 _TIMEX_BYTES: Final = 512
 """More than any platform's struct timex."""
 _TIME_ERROR: Final = 5

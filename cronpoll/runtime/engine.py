@@ -353,6 +353,11 @@ class Engine:
         return self._ledger.book
 
     @property
+    def writes(self) -> tuple[int, float]:
+        """How many writes were made durable, and how many seconds they took together."""
+        return self._ledger.writes, self._ledger.write_seconds
+
+    @property
     def slow_write(self) -> e.StoreSlow | None:
         """The last write that took long, if there was one."""
         return self._ledger.slow_write

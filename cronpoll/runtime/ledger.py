@@ -44,6 +44,7 @@ class Ledger:
         self._try_again_at = 0.0
         self._begin_anew = False
         self._waited = 0.0
+        self.writes, self.write_seconds = 0, 0.0
         self._slow: list[e.StoreSlow] = []
         self.slow_write: e.StoreSlow | None = None
         self._position = Position(0, 0)
@@ -114,6 +115,8 @@ class Ledger:
         finally:
             took = pulse.stop()
             self._waited += took
+            self.writes += 1
+            self.write_seconds += took
             if took >= SLOW_SECONDS:
                 self._slow.append(e.StoreSlow(self._clock.wall(), round(took * 1_000, 3)))
 

@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from cronpoll.core import view
 from cronpoll.core.errors import CronpollError
+from cronpoll.core.tally import begun
 from cronpoll.core.text import visible
 from cronpoll.daemon.asked import scheduler_at
 from cronpoll.daemon.measured import measured
@@ -94,6 +95,8 @@ class Web:
         self.streams = Streams(watch)
         self.follows = Follows()
         self.api = Api(self.scene)
+        self._measuring = asyncio.Lock()  # or two scrapes would count the same
+        self._tally = begun(watch.clock.wall())
         self.static = {
             name: (resources.files("cronpoll.web") / "static" / name).read_bytes()
             for name in _TYPES
@@ -176,10 +179,14 @@ class Web:
         watch = self.watch
         now = watch.clock.wall()
         try:
-            text = await asyncio.to_thread(measured, watch.reader, now, watch.calendar)
+            async with self._measuring:
+                tally = self._tally
+                found = await asyncio.to_thread(measured, watch.reader, now, watch.calendar, tally)
+                if found is not None:
+                    self._tally = found.tally
         except CronpollError as error:
             return PlainTextResponse(f"{visible(error.message)}\n", 503)
-        return PlainTextResponse(text or "", media_type=METRICS_TYPE)
+        return PlainTextResponse("" if found is None else found.text, media_type=METRICS_TYPE)
 
     async def healthy(self, _: Request) -> Response:
         """This process answers. How the daemon is, `/readyz` says."""

@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 import subprocess
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,40 +16,56 @@ from cronpoll import Registration
 from cronpoll.core.balance import balance
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.chronicle import read_all
-from cronpoll.core.metrics import METRICS, exposition
-from cronpoll.core.view import Scheduler, status_of
+from cronpoll.core.metrics import METRICS, Scrape, exposition
+from cronpoll.core.tally import ENDS, OUTCOMES, begun, counted, needed_since
+from cronpoll.core.view import Balance, Scheduler, Vitals, status_of
 from cronpoll.core.zonenames import NamedZone, ZoneNames
+from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import World
-from tests.tools.support import simulated
+from tests.tools.support import Job, minutes, simulated
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "monitoring"
 LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? (NaN|[-+0-9.e]+)")
 HOSTILE = 'evil"} 1\nup{x="\\'
 
 
+class Scraper:
+    """Measures a world again and again, and remembers what it has counted."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.tally = begun(world.now - minutes(1))  # the minute of the registration is due, too
+
+    def __call__(
+        self, *, alive: bool = True, vitals: Vitals | None = None
+    ) -> dict[tuple[str, str], float]:
+        """Every sample by its name and labels."""
+        world = self.world
+        reader = JournalReader("/state", disk=world.disk)
+        now, calendar = world.now, Calendar(ZoneNames(NamedZone("UTC", UTC)))
+        since = needed_since(self.tally, now)
+        pasts = read_all(reader.history(since), (), calendar, now, alive=lambda: alive)
+        state = reader.state()
+        assert state is not None
+        status = status_of(
+            state.book, Scheduler(alive=alive, vitals=vitals), "/state", now, calendar,
+            balance=balance(pasts.values(), now - timedelta(days=1), now),
+        )  # fmt: skip
+        self.tally = counted(self.tally, pasts, now)
+        failures = {
+            name: task.trouble.failures for name, task in state.book.tasks.items() if task.trouble
+        }
+        found = {}
+        for line in exposition(Scrape(status, pasts, self.tally, failures)).splitlines():
+            if not line.startswith("#"):
+                match = LINE.fullmatch(line)
+                assert match is not None, line
+                found[match[1], match[2] or ""] = float(match[3])
+        return found
+
+
 def measured(world: World, *, alive: bool = True) -> dict[tuple[str, str], float]:
-    """Every sample by its name and labels."""
-    from datetime import UTC
-
-    from cronpoll.store.journal.reading import JournalReader
-
-    reader = JournalReader("/state", disk=world.disk)
-    now, calendar = world.now, Calendar(ZoneNames(NamedZone("UTC", UTC)))
-    since = now - timedelta(days=1)
-    pasts = read_all(reader.history(since), (), calendar, now, alive=lambda: alive)
-    state = reader.state()
-    assert state is not None
-    status = status_of(
-        state.book, Scheduler(alive=alive), "/state", now, calendar,
-        balance=balance(pasts.values(), since, now),
-    )  # fmt: skip
-    found = {}
-    for line in exposition(status, pasts).splitlines():
-        if not line.startswith("#"):
-            match = LINE.fullmatch(line)
-            assert match is not None, line
-            found[match[1], match[2] or ""] = float(match[3])
-    return found
+    return Scraper(world)(alive=alive)
 
 
 async def ok() -> None: ...
@@ -81,12 +97,80 @@ async def test_a_day_in_numbers() -> None:
     assert found["cronpoll_task_last_run_succeeded", 'task="good"'] == 1
     assert found["cronpoll_task_last_run_succeeded", 'task="bad"'] == 0
     assert found["cronpoll_task_suspended", 'task="rare"'] == 1
-    assert found["cronpoll_run_duration_seconds", 'task="good",quantile="1"'] == 0
+    assert found["cronpoll_task_run_duration_seconds", 'task="good",quantile="1"'] == 0
     await world.crash()
     await world.until("2026-03-01T11:05:00Z")
     found = measured(world, alive=False)
     assert found["cronpoll_up", ""] == 0
     assert found["cronpoll_task_overdue_seconds", 'task="good"'] == 300
+
+
+@simulated
+async def test_counters_only_grow_and_end_as_the_balance_says() -> None:
+    """Scraped at odd moments, over a crash, with runs and retries under way, and although the record
+    is cut off behind them."""
+    slow = Job(seconds=5_000.0)
+    bad = Job(failures=3)
+    world = World("2026-03-01T00:00:30Z", every_minute=False)
+    tasks = [
+        Registration("good", "0,10,20,30,40,50 * * * *", ok, minutes(5)),
+        Registration("bad", "30 * * * *", bad, minutes(7), max_attempts=2),
+        Registration("slow", "0 * * * *", slow, minutes(5), concurrency="forbid"),
+    ]
+    await world.boot(tasks)
+    scrape, scrapes = Scraper(world), []
+    for number in range(60):
+        scrapes.append(scrape(alive=number not in (20, 21)))
+        if number == 19:
+            await world.crash()
+        if number == 21:
+            await world.boot(tasks)
+        await world.passes(seconds=1_237)
+    counters = [
+        key for key in scrapes[0] if key[0].endswith(("_total", "_bucket", "_count", "_sum"))
+    ]
+    for key in counters:
+        values = [each[key] for each in scrapes]
+        assert values == sorted(values), key
+    await world.stop()
+    await world.passes(seconds=10)
+    last = scrape(alive=False)
+    now, calendar = world.now, Calendar(ZoneNames(NamedZone("UTC", UTC)))
+    record = JournalReader("/state", disk=world.disk).history(now - timedelta(days=3))
+    pasts = read_all(record, (), calendar, now, alive=lambda: False)
+    whole = balance(pasts.values(), now - timedelta(days=3), now)
+    for outcome in OUTCOMES:
+        assert last["cronpoll_due_total", f'outcome="{outcome}"'] == getattr(whole, outcome), (
+            outcome
+        )
+    assert whole.after_retries + whole.failed
+    assert whole.skipped
+    assert whole.missed + whole.late
+    ended = sum(last["cronpoll_run_duration_seconds_count", f'outcome="{end}"'] for end in ENDS)
+    assert ended == len(world.events("TaskRunCompleted", "TaskRunFailed", "TaskRunInterrupted"))
+    assert (
+        last["cronpoll_start_lag_seconds_bucket", 'le="+Inf"']
+        == last["cronpoll_start_lag_seconds_count", ""]
+    )
+
+
+@simulated
+async def test_what_a_daemon_says_of_itself() -> None:
+    world = World("2026-03-01T00:00:30Z", every_minute=False)
+    await world.boot([Registration("t", "0 0 1 1 *", ok, timedelta(0))])
+    found = Scraper(world)(vitals=Vitals(3, 4, 5, 6, 7, 0.5, 0.25))
+    said = {
+        "cronpoll_queue": 3,
+        "cronpoll_running": 4,
+        "cronpoll_journal_write_seconds_count": 7,
+        "cronpoll_journal_write_seconds_sum": 0.5,
+        "cronpoll_loop_lag_seconds": 0.25,
+    }
+    assert {name: found[name, ""] for name in said} == said
+    assert found["cronpoll_reloads_total", 'result="accepted"'] == 5
+    assert found["cronpoll_reloads_total", 'result="rejected"'] == 6
+    assert {part for part in Balance.__struct_fields__[3:] if part != "open"} == set(OUTCOMES)
+    await world.stop()
 
 
 @simulated
@@ -118,4 +202,4 @@ def test_rules_and_dashboard_use_only_metrics_that_exist(file: str) -> None:
         )
     used = set(re.findall(r"cronpoll_[a-z_]+", text))
     assert used
-    assert used <= {metric.name for metric in METRICS}
+    assert used <= {f"{metric.name}{part}" for metric in METRICS for part in metric.parts}

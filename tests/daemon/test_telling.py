@@ -47,6 +47,21 @@ command = ["sh", "-c", "echo printed; test -e {directory}/good"]
 """
 
 
+def scraped(living: Living, file: Path) -> dict[str, float]:
+    """What `cronpoll metrics` writes there, the second time from where the first one ended."""
+    words = ["metrics", "--state-dir", str(living.state), "--output", str(file)]
+    before = file.read_text().splitlines()[-1] if file.exists() else ""
+    assert CliRunner().invoke(main, words).exit_code == 0
+    lines = file.read_text().splitlines()
+    assert lines[-1].startswith("# counted {")
+    assert lines[-1] > before  # it begins with how far it is
+    return {
+        name: float(number)
+        for name, _, number in (line.rpartition(" ") for line in lines)
+        if not name.startswith("#")
+    }
+
+
 def run(living: Living, name: str = "a") -> None:
     result = CliRunner().invoke(main, ["run", name, "--state-dir", str(living.state)])
     assert result.exit_code == 0, result.output
@@ -89,6 +104,12 @@ def test_a_failure_and_its_end_are_told_by_program_and_webhook(
     assert (down["target"], down["waiting"]) == ("web", 1)
     assert down["tries"] >= 1
     assert down["againAt"] > down["since"]
+    numbers = scraped(daemon, tmp_path / "m.prom")
+    assert numbers["cronpoll_targets_down"] == 1
+    assert numbers["cronpoll_journal_write_seconds_count"] > 0
+    assert numbers['cronpoll_reloads_total{result="accepted"}'] == 0
+    again = scraped(daemon, tmp_path / "m.prom")
+    assert again['cronpoll_due_total{outcome="missed"}'] == 0
     daemon.stop()
 
     kept = [file.read_bytes() for file in daemon.state.rglob("*") if file.is_file()]

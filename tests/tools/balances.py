@@ -17,5 +17,5 @@ def one_by_one(past: Past, since: datetime, until: datetime) -> Balance:
         for zone in b._zones(past, dues)
         for period in b._periods(zone.schedule, dues, zone.after, zone.until)
     }
-    parts = Counter(part for period in periods if (part := b._part(past, period)) is not None)
+    parts = Counter(part for period in periods if (part := b.part_of(past, period)) is not None)
     return Balance(since=since, until=until, due=parts.total(), **parts)

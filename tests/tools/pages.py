@@ -164,13 +164,18 @@ def _events() -> str:
 def _metrics() -> str:
     text = (
         "# Metrics\n\n`cronpoll metrics` prints them, and `--output FILE` writes them for the textfile "
-        "collector of the\nnode exporter; `cronpoll serve` has them under `/metrics`. They are made "
-        "anew from the record, so\na restart resets nothing. All are gauges, in seconds and counts.\n"
-        "\n| metric | labels | meaning |\n|---|---|---|\n"
+        "collector of the\nnode exporter; `cronpoll serve` has them under `/metrics`. Gauges are made "
+        "anew from the record, so\na restart resets nothing.\n\n"
+        "Counters and histograms of what was due and of runs count each of them once, when it is "
+        "decided, and do not\ndepend on how much of the past is kept: `rate()` and `increase()` work. "
+        "`cronpoll serve` begins at 0 when it starts;\n`--output FILE` goes on from what the file "
+        "says, in a comment; printed, they are those of the last 24 hours. What\nis undecided for a "
+        "week is not counted. What the daemon counts itself begins at 0 when it starts.\n"
+        "\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
     )
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
-        text += f"| `{metric.name}` | {labels} | {metric.help} |\n"
+        text += f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |\n"
     return text
 
 
