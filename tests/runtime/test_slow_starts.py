@@ -122,6 +122,7 @@ def test_a_start_that_hangs_too_long_is_a_failed_attempt_and_not_made_up_for_lat
         while psutil.Process().num_threads() > before:
             await asyncio.sleep(0.01)
         assert not (tmp_path / "made").exists()
+        monkeypatch.setattr(spawning, "START_SECONDS", PATIENCE_SECONDS)
         await it.scheduler.run_now("t")
         assert type(await it.end_of("t", 3)).__name__ == "TaskRunCompleted"
         await it.scheduler.stop()
