@@ -90,6 +90,8 @@ def _ordered(file: str, zones: dict[str, tzinfo], after: datetime) -> list[Upcom
     try:
         state = reader_of(None, file).state()
     except CronpollError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # no daemon was ever there to be asked
+            return []
         click.echo(f"what was ordered is not known: {visible(error.message)}", err=True)
         return []
     found = [

@@ -34,7 +34,7 @@ class Log(StreamLog):
             _thread.start_new_thread = threading._start_new_thread = original
 
 async def main():
-    scheduler = Scheduler(sys.argv[1], log=Log(sys.stdout, json=True))
+    scheduler = Scheduler(sys.argv[1], log=Log(sys.stdout, style="json"))
     # The journal's thread is there by the time that the first run begins.
     task = ("t", "* * * * *", called.set, timedelta(seconds=1))
     await scheduler.initialize([])
