@@ -204,7 +204,7 @@ class Service:
             self._versions.source.watch(),
             self._give_signs(),
             self._telling.live(scheduler),
-            Reaper().live(),
+            Reaper(self._versions.callbacks_here).live(),
         ):
             self._help(helper)
         failure = asyncio.get_running_loop().create_task(scheduler.failed())

@@ -118,6 +118,11 @@ class Versions:
 
     # -- at start ----------------------------------------------------------------------------------
 
+    def callbacks_here(self) -> bool:
+        """Whether callbacks run in this process, and not each in one of its own."""
+        tasks = self.in_force.registry.tasks if self.in_force is not None else ()
+        return any(task.callback is not None and task.isolation != "process" for task in tasks)
+
     async def first(self) -> Version:
         """The version to start with. From then on it is known where state is kept."""
         version = await self._good()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from cronpoll.daemon.reaper import Reaper
 from tests.tools.running import (
     AS_PROCESS_1,
-    AT_28,
     JOBS,
     Daemon,
     alive,
@@ -95,34 +96,63 @@ def test_as_process_1_orphans_are_reaped_and_own_children_are_not_taken_away(
 
 
 @needs_namespaces
-@needs_faketime
-def test_as_process_1_orphans_that_began_a_session_are_reaped_in_time(tmp_path: Path) -> None:
-    orphan = shell("orphan", "setsid sleep 0.1 & exit 0", **AT_28)
-    with as_process_1(tmp_path, orphan, clock="@2026-11-01 05:28:00 x60") as living:
-        first_run(living, "orphan")
+def test_as_process_1_orphans_that_began_a_session_are_reaped_soon(tmp_path: Path) -> None:
+    orphan = shell("orphan", "setsid sleep 0.1 & exit 0")
+    with as_process_1(tmp_path, orphan) as living:
+        by_hand(living, "orphan")
         eventually(lambda: not psutil.Process(living.pid).children(), "the orphan was reaped")
 
 
+@pytest.mark.parametrize(("callbacks", "patience"), [(False, 0.5), (True, 30.0)])
+def test_how_long_a_zombie_of_unknown_origin_is_left_to_who_may_ask_for_it(
+    callbacks: bool, patience: float
+) -> None:
+    reaper = Reaper(lambda: callbacks)
+    child = subprocess.Popen(["true"], start_new_session=True)
+    eventually(lambda: not alive(child.pid), "it has ended")
+    for at, left in ((0.0, True), (patience - 0.1, True), (patience, False)):
+        reaper.look(at)
+        assert psutil.pid_exists(child.pid) is left
+    child.wait()
+
+
+SLOW_TO_ASK = """
+import asyncio, os, time
+
+async def asks_late():
+    pid = os.posix_spawn("/bin/sh", ["sh", "-c", "exit 7"], {}, setsid=True)
+    await asyncio.sleep(2)
+    print("status", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
 @needs_namespaces
-@needs_faketime
+def test_as_process_1_a_child_of_a_callback_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(SLOW_TO_ASK)
+    task = {"name": "late", "cron": "0 0 1 1 *", "callback": "late:asks_late"}
+    with as_process_1(tmp_path, task) as living:
+        run_id, end = by_hand(living, "late")
+        assert end["event"] == "TaskRunCompleted"
+        assert printed(living, run_id) == ["status 7"]
+
+
+@needs_namespaces
 def test_as_process_1_other_children_that_end_all_the_time_do_not_keep_orphans_from_being_reaped(
     tmp_path: Path,
 ) -> None:
-    noise = shell("noise", "(setsid sleep 0.1 &); while :; do (sleep 0.01 &); sleep 0.02; done")
-    with as_process_1(tmp_path, noise, clock="@2026-11-01 05:28:00 x40") as living:
-        living.wait_for("TaskProcessStarted")
-        (found,) = eventually(
-            lambda: [pid for pid in zombies(living.pid) if _is_leader(pid)], "the orphan has ended"
-        )
-        # Four minutes of the daemon's time: it promises one.
-        living.wait_for("PollCompleted", count=len(living.events("PollCompleted")) + 4)
-        assert found not in zombies(living.pid)
+    noise = shell("noise", "(setsid sleep 1.5 &); while :; do (sleep 0.01 &); sleep 0.02; done")
+    with as_process_1(tmp_path, noise) as living:
+        (orphan,) = eventually(lambda: _children(living, "sleep 1.5"), "the orphan is there")
+        eventually(lambda: not psutil.pid_exists(orphan), "the orphan was reaped")
 
 
-def _is_leader(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return os.getsid(pid) == pid
-    return False
+def _children(living: Daemon, command: str) -> list[int]:
+    found = []
+    for child in psutil.Process(living.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if " ".join(child.cmdline()) == command:
+                found.append(child.pid)
+    return found
 
 
 # -- ends that are made ----------------------------------------------------------------------------
