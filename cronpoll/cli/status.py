@@ -84,6 +84,9 @@ _STYLES: Final = {
     is_flag=True,
     help="Exit with 1 if the daemon is not alive and well, or if a task is failing.",
 )
+@click.option(
+    "--daemon", is_flag=True, help="With --check: tasks do not count, only the daemon does."
+)
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @with_json(Status)
 def status(
@@ -92,6 +95,7 @@ def status(
     config: str | None,
     failing: bool,
     check: bool,
+    daemon: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -118,7 +122,7 @@ def status(
         Console().print(_pretty(report))
     else:
         click.echo(_plain(report))
-    if check and not report.well:
+    if check and not (report.daemon.sound if daemon else report.well):
         sys.exit(NO)
 
 

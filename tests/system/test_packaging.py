@@ -16,12 +16,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from cronpoll.cli.main import main as cronpoll
 from cronpoll.config import reading, spreads
@@ -253,7 +256,9 @@ def test_what_the_image_copies_is_in_the_checkout_and_suffices_to_build_the_whee
         re.search(r'^readme = "(.+)"', text, re.MULTILINE)[1],
         "LICENSE",
     }
-    assert sources == needed
+    assert sources == needed | {"packaging/image.lock", "packaging/image-build.lock"}
+    ignored = (PACKAGING / "Containerfile.dockerignore").read_text().splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == sources
 
 
 def test_what_the_image_calls_is_something_the_program_takes():
@@ -269,9 +274,43 @@ def test_what_the_image_calls_is_something_the_program_takes():
 
 def test_the_image_runs_as_somebody_else_than_root_and_keeps_its_state_in_a_volume():
     found = dict(instructions())
-    assert found["USER"] not in ("root", "0")
+    user, _, group = found["USER"].partition(":")
+    assert user.isdigit(), "Kubernetes has to see that it is not root"
+    assert user != "0"
     assert f'STATE_DIRECTORY="{found["VOLUME"]}"' in found["ENV"]
-    assert f"-o {found['USER']} -g {found['USER']} -m 0700 {found['VOLUME']}" in preparation()
+    assert f"--uid {user} " in preparation()
+    assert f"-o {user} -g {group} -m 0700 {found['VOLUME']}" in preparation()
+
+
+def locked(name: str) -> dict[str, tuple[str, int]]:
+    """The versions of a lock file, each with the number of its hashes."""
+    lines = re.split(r"\n(?=\S)", (PACKAGING / name).read_text())
+    found = [(re.match(r"([\w-]+)==([\w.]+)", line), line) for line in lines]
+    return {match[1]: (match[2], line.count("--hash=sha256:")) for match, line in found if match}
+
+
+def test_the_lock_files_of_the_image_have_what_the_package_asks_for_and_a_hash_for_each():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    asked = [*project["project"]["dependencies"], *extras["kubernetes"], *extras["web"]]
+    for name, needed in (("image", asked), ("image-build", project["build-system"]["requires"])):
+        versions = locked(f"{name}.lock")
+        assert all(hashes for _, hashes in versions.values())
+        for requirement in map(Requirement, needed):
+            version, _ = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), requirement
+
+
+def test_the_image_installs_by_hash_alone_and_ends_without_pip():
+    runs = [rest for name, rest in instructions() if name == "RUN"]
+    installs = [run for run in runs if re.search(r"\bpip\b.* install\b", run)]
+    assert len(installs) == 3
+    assert all("--require-hashes" in run or "--no-index" in run for run in installs)
+    assert all("--no-deps" in run for run in installs)
+    last = max(at for at, (name, _) in enumerate(instructions()) if name == "FROM")
+    assert "pip uninstall --yes" in instructions()[last + 1][1]
+    layers = [rest for name, rest in instructions()[last:] if name == "COPY"]
+    assert ["dependencies" in layers[0], "program" in layers[1]] == [True, True]
 
 
 def preparation() -> str:
@@ -286,7 +325,9 @@ def test_the_python_of_the_image_is_one_that_the_package_supports():
     supported = re.findall(
         r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text()
     )
-    assert image in {f"python:{version}-slim" for version in supported}
+    found = re.fullmatch(r"python:(3\.\d+)\.\d+-slim-bookworm", image)
+    assert found, "pinned to a version of Python and of Debian"
+    assert found[1] in supported
 
 
 # -- the Debian package ----------------------------------------------------------------------------
@@ -408,14 +449,14 @@ def cronpoll_version() -> str:
 
 
 def test_the_registry_file_of_the_package_is_right_and_runs_nothing(unpacked):
-    text = (unpacked / "etc/cronpoll/tasks.toml").read_text()
+    text = (unpacked / "usr/share/cronpoll/tasks.toml").read_text()
     read = reading.read(text, "tasks.toml")
     assert read.problems == ()
     assert read.tasks == ()
 
 
 def test_what_the_registry_file_of_the_package_has_in_comments_is_right_too(unpacked):
-    text = (unpacked / "etc/cronpoll/tasks.toml").read_text()
+    text = (unpacked / "usr/share/cronpoll/tasks.toml").read_text()
     head, _, rest = text.partition("# [[task]]")
     task = re.sub(r"^# ", "", "# [[task]]" + rest, flags=re.MULTILINE)
     task = re.sub(r"^user = .*\n", "", task, flags=re.MULTILINE)
@@ -441,6 +482,15 @@ def test_the_manual_pages_of_the_package_can_be_read_with_man(unpacked, page):
     assert (result.returncode, result.stderr) == (0, "")
     assert f"{name.upper()}({section})" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_lintian_finds_no_error(package):
+    needs("lintian")
+    command = ["lintian", "--allow-root", "--fail-on", "error", str(package)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
@@ -552,14 +602,26 @@ class Bare(Machine):
         return result.stdout + result.stderr
 
     def install(self, package: Path) -> str:
-        """As unattended upgrades do: where a registry file was edited, the edited one stays."""
+        """With nobody there to answer a question."""
         shutil.copy(package, self.path("/root"))
-        return self.dpkg("--force-confdef", "--force-confold", "--install", f"/root/{package.name}")
+        return self.dpkg("--install", f"/root/{package.name}")
 
     def purge(self) -> None:
-        """Remove it with all that belongs to it. Nothing is left: the machine is as it was
-        before."""
+        """Remove it with all that belongs to it. What others wrote is left; apart from that the
+        machine is as it was before."""
+        places = [*self.path("/var/lib").glob("cronpoll*"), self.path("/etc/cronpoll")]
+        written = {path for place in places for path in place.rglob("*") if path.is_file()}
+        own = re.compile(r".*\.journal|lock|control|last-good\.toml|\.made")
+        mine = {path for path in written if own.fullmatch(path.name) or path.parent.name == "live"}
+        untouched = self.run("md5sum", "--check", "--status", "/etc/cronpoll/.made", check=False)
+        if untouched.returncode == 0:
+            mine.add(self.path("/etc/cronpoll/tasks.toml"))
         self.dpkg("--purge", "cronpoll")
+        assert {path for path in written if path.exists()} == written - mine
+        if self.path("/var/lib/cronpoll").exists():
+            self.run("userdel", "cronpoll")
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
         left = everything(self)
         assert sorted(left.keys() - self._pristine.keys()) == []
         assert left == self._pristine
@@ -823,7 +885,8 @@ def test_an_upgrade_keeps_state_identity_and_edits_and_starts_what_ran(service, 
     assert service.show("UnitFileState") == "enabled"
     assert mail.show("ActiveState") == "inactive", "what an administrator had stopped was started"
     assert machine.path(service.config).read_text() == edited
-    assert "explained better" in machine.path(f"{service.config}.dpkg-dist").read_text()
+    assert "explained better" in machine.path("/usr/share/cronpoll/tasks.toml").read_text()
+    assert not machine.path(f"{service.config}.dpkg-dist").exists()
     assert completed(service, "early") >= runs
     machine.run("cronpoll", "run", "early")
     service.wait("the history goes on", lambda: completed(service, "early") > runs)
