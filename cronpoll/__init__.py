@@ -48,7 +48,7 @@ __all__ = [
     "parse_cron",
     "scheduling",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Clock": "cronpoll.runtime.clock",
