@@ -215,6 +215,7 @@ SENTENCES: Final[dict[type[e.Event], Callable[[Any], str]]] = {
         f"replaced by a later start after {length(event.duration)}{_given_up(event.given_up)}"
     ),
     e.TaskStartOrdered: _note,
+    e.TaskStartOwed: _note,
     e.TaskStartOrderDropped: _note,
     e.TaskRunStopOrdered: _note,
     e.TaskRunStopped: lambda event: (

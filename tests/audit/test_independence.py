@@ -28,8 +28,12 @@ def recorded(life: Life) -> list[Any]:
 
 
 BROKEN_SCHEDULERS: dict[str, tuple[Life, str, Any]] = {
-    "an hour off": (ordinary, "parse", lambda text: parse(text.replace(" 12 ", " 13 "))),
-    "weekends are working days": (ordinary, "parse", lambda text: parse(text.replace("1-5", "*"))),
+    "an hour off": (ordinary, "parse_registered", lambda text: parse(text.replace(" 12 ", " 13 "))),
+    "weekends are working days": (
+        ordinary,
+        "parse_registered",
+        lambda text: parse(text.replace("1-5", "*")),
+    ),
     "zones do not matter": (ordinary, "zone_of", lambda _: zone_of(UTC)),
     "the repeated hour once": (
         ordinary,

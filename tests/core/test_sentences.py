@@ -58,6 +58,7 @@ ROWS = [
         e.TaskStartOrdered(AT, "t", LATER, Operator(0, "root")),
         "t: a start was ordered for 2026-03-02T11:00:00Z (root)",
     ),
+    (e.TaskStartOwed(AT, "t", AT, "boot"), "t: a start is owed: the machine has booted"),
     (
         e.TaskStartOrderDropped(AT, "t", LATER, "it was cancelled by hand"),
         "t: the start ordered for 2026-03-02T11:00:00Z is not made: it was cancelled by hand",

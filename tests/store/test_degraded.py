@@ -820,7 +820,7 @@ async def test_an_unchanged_reinitialize_succeeds_on_a_full_disk_for_it_has_noth
 @simulated
 async def test_a_change_of_the_host_zone_that_cannot_be_written_is_made_up_for():
     zone = "UTC"
-    world = FaultyWorld(zone=lambda: ZoneInfo(zone))
+    world = FaultyWorld(zone=lambda: ZoneInfo(zone), every_minute=True)
     await world.boot([("t", "0 14 * * *", world.witness("t"), MINUTES)])
     await world.passes(seconds=1)
     world.disk.failures = {"write": [errno.ENOSPC]}
