@@ -53,7 +53,7 @@ LINGERING_LIMIT: Final = 64
 """Runs that are over and whose files a process in the background still holds: so many are read
 on."""
 _SHORTEST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 2.0
 """Between two looks at runs that print all the time."""
 _FLOOD_PAUSE: Final = 0.02
 _POLL_PAUSE: Final = 0.2
@@ -176,7 +176,11 @@ class Keeper:
         header = Header(task, label.run_id, label.started_at)
         feed = Feed(task, label.run_id, tell, self._clock)
         recording = Recording(self._place, stem, header, feed, self._limits)
-        self._note(lambda: self._active.__setitem__(stem, recording))
+        # Nobody is woken for it: the kernel does that when there is something to read. A start must
+        # not have to share the interpreter with a thread that finds nothing.
+        self._notes.append(lambda: self._active.__setitem__(stem, recording))
+        if self._writes is None:
+            self._wake()
         return Handed(stdout, stderr, recording)
 
     def _take_stem(self, stem: str) -> None:
@@ -273,8 +277,7 @@ class Keeper:
         """Wait for something to do, and do it. False: it is over."""
         self._wait()
         self._may_write = self._is_ours()
-        while self._notes:
-            self._notes.popleft()()
+        self._take_notes()
         if not self._may_write:
             if not self._ending:
                 select.select([], [], [], _POLL_PAUSE)
@@ -294,6 +297,10 @@ class Keeper:
             self._tidy_at = elapsed + _TIDY_SECONDS
             self._tidy()
         return not self._ending or bool(self._notes or self._closing or self._printed)
+
+    def _take_notes(self) -> None:
+        while self._notes:
+            self._notes.popleft()()
 
     def _may_finish(self, elapsed: float) -> bool:
         """Files that are whole can wait: while runs are being started, these come first."""
@@ -328,6 +335,7 @@ class Keeper:
     def _look(self, elapsed: float) -> None:
         """At every run that has printed something."""
         self._take_orders()
+        self._take_notes()  # whoever has written by now has left word before
         if self._writes is None:
             self._orders.update({stem: [] for stem in self._active})
         flooding = False
