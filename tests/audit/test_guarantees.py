@@ -476,6 +476,17 @@ def test_nor_whether_a_child_that_holds_a_lock_is_still_alive() -> None:
             assert Audit(ZoneInfo).see_all(kept).report().violations == []
 
 
+def test_a_slow_write_is_recorded_with_the_next_one_also_if_that_fails_at_first() -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    record = [
+        e.InstanceStarted(at, "a" * 32, "b" * 16, "UTC"),
+        e.StoreRecovered(at + minutes(3), 60_000.0),
+        e.StoreSlow(at + minutes(1), 2_000.0),
+        e.SchedulerStopped(at + minutes(4), at + minutes(4)),
+    ]
+    assert Audit(ZoneInfo).see_all(record).report().violations == []
+
+
 def test_a_journal_is_of_one_scheduler() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     instances = [

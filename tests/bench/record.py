@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 from datetime import timedelta
+from typing import Literal
 
 from cronpoll import Registration, Silence, Spread, Window
 from cronpoll.testing import World, run
 
 START = "2026-03-02T00:00:10Z"
+Kind = Literal["mixed", "plain", "windows"]
+"""Which tasks have windows: a tenth, none, or all."""
 
 
 class Job:
@@ -33,12 +36,14 @@ class Job:
             raise RuntimeError("as it happens now and then")
 
 
-def tasks(number: int) -> list[Registration]:
+def tasks(number: int, kind: Kind = "mixed") -> list[Registration]:
     found = []
     for i in range(number):
         minute = i * 7 % 60
         cron = f"{minute} * * * *"
-        spread = Spread(window=Window("after", 1_200_000)) if i % 10 == 3 else None
+        spread = None
+        if kind == "windows" or (kind == "mixed" and i % 10 == 3):
+            spread = Spread(window=Window("after", 1_200_000))
         if i % 4 == 1:
             cron = f"{','.join(str(quarter) for quarter in range(minute % 15, 60, 15))} * * * *"
         job = Job(seconds=i % 50, fails=5 if i % 10 == 7 else 0)
@@ -46,9 +51,9 @@ def tasks(number: int) -> list[Registration]:
     return found
 
 
-def write(directory: str, number: int, hours: int) -> None:
+def write(directory: str, number: int, hours: int, kind: Kind = "mixed") -> None:
     """The journal of `number` tasks over so many hours, in `directory`."""
-    registrations = tasks(number)
+    registrations = tasks(number, kind)
 
     async def life() -> World:
         world = World(START, max_concurrent=None, log=Silence())

@@ -43,6 +43,8 @@ def backwards(facts: Facts, event: e.Event) -> None:
             facts.suspects.append(Suspect(Wrong(p.CLOCK, text, event), gap, until, goes_on))
             facts.unsettled = True
         return
+    if isinstance(event, e.StoreSlow):
+        return  # written with what came next, and that may have been the first that failed
     if event.at < recovery.since - UNRECORDED:
         text = f"of a time when the disk could be written to, and written {text_of(recovery.at)}"
         recovery.wrong.append(Wrong(p.CLOCK, text, event))
