@@ -104,7 +104,7 @@ async def plan_page(scene: Scene) -> Page:
                 tag("td", each.message if each.task is None else f"{each.task}: {each.message}"))
             for each in seen.problems[:100]
         ]  # fmt: skip
-        table = tag("table", tag("tbody", rows), class_="narrow-table")
+        table = tag("table", tag("tbody", rows), class_="narrow-table problems")
         parts.append(section("problems", "In the file", f"{len(seen.problems)}", table))
     if changes:
         rows = [_change(each) for each in changes[:_MOST_CHANGES]]

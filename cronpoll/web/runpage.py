@@ -203,7 +203,11 @@ def _facts(scene: Scene, past: Past, name: str, run: Attempt, around: Around | N
     behind = f"{late * 1_000:.0f} ms" if late < 1 else length(late)
     rows: list[Fact] = [
         ("Outcome", run.outcome, localized(scene, run.error) if run.error else None),
-        ("Started", face.time(run.started_at), f"{behind} after it was due"),
+        (
+            "Started",
+            face.time(run.started_at),
+            None if run.trigger == "manual" else f"{behind} after it was due",
+        ),
     ]
     if run.ended_at is not None:
         rows.append(("Ended", face.time(run.ended_at), None))

@@ -166,6 +166,9 @@ def _interrupted(scene: Scene, task: Task) -> Need:
     at = "" if began is None else f", which began {scene.face.plain(began)},"
     fact = f"Its last run{at} was cut off."
     restart = state.config.options.interrupted == "restart"
+    if state.runs and all(run.manual for run in state.runs):
+        reason = "It was started by hand, and is not started again."
+        return Need("interrupted", task, "interrupted", fact, reason, *next_words(scene, task))
     reason = (
         "It is started again as soon as the daemon can."
         if restart
@@ -239,7 +242,8 @@ def overview_sentence(scene: Scene, needs: list[Need]) -> tuple[Html, str]:
     if trouble:
         clauses = [_clause(kind, by_kind[kind]) for kind in ("failing", "quarantined", "overdue")
                    if kind in by_kind]  # fmt: skip
-        return joined([trouble, " ", *clauses[:1]]), below
+        why = "" if watch.daemon.rejected is None else f"{_capital(watch.daemon.rejected.reason)}. "
+        return joined([trouble, " ", *clauses[:1]]), f"{why}{below}"
     if not needs:
         coming = [task.next_run for task in scene.tasks.values() if task.next_run is not None]
         first = f" The next start is at {face.plain(min(coming))}." if coming else ""
@@ -287,7 +291,7 @@ def _dead(scene: Scene) -> tuple[Html, str]:
     owed = sum(task.owed_since is not None for task in scene.tasks.values())
     last = scene.watch.incidents.last
     since = "" if last is None else f" since {scene.face.plain(last)}, or shortly after"
-    text = f"The daemon is not running{since}."
+    text = f"The daemon has not been running{since}." if since else "The daemon is not running."
     below = (
         f"{count(owed, 'task is', 'tasks are')} owed a start." if owed else "Nothing is owed yet."
     )

@@ -845,7 +845,7 @@ def test_the_page_is_served_by_its_unit_to_those_who_may_look_and_act(service):
     assert " 401 " in ask_page(machine, "GET /", token="another").splitlines()[0]
     service.systemctl("stop")
     web.wait(
-        "it says so", lambda: "daemon is not running" in ask_page(machine, "GET /", token=token)
+        "it says so", lambda: "has not been running" in ask_page(machine, "GET /", token=token)
     )
 
     web.drop_in(beside_root)

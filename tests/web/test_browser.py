@@ -141,7 +141,7 @@ def test_a_failing_task_turns_red_without_reload_and_a_killed_daemon_is_seen(
     page.wait_for_selector('[id="t-bad"] .bad')
     assert "bad is failing." in page.inner_text("h1")
     living.process.kill()
-    until(page, "document.querySelector('h1').innerText.includes('not running')")
+    until(page, "document.querySelector('h1').innerText.includes('not been running')")
     assert page.evaluate("window.same"), "no reload"
 
 

@@ -196,6 +196,8 @@ def test_nothing_is_called_fine_that_is_not(
     watch = Watch(JournalReader(str(tmp_path)), StillClock(NOW), lambda: ZONE)
     watch.problem, watch.daemon = None, daemon
     scene = Scene(watch, NOBODY, {}, "")
+    if daemon.rejected is not None:
+        assert overview_sentence(scene, [])[1].startswith("No such key. ")
     assert overview_sentence(scene, [])[0] == sentence
     bad = [text for fine, _, text in health(scene) if not fine]
     assert bad[-1:] == ([] if told is None else [told])

@@ -70,7 +70,7 @@ def asked(life, urls, **options):
 def test_the_overview_of_a_dead_daemon_says_so_first_and_balances(life) -> None:
     (answer,) = asked(life, ["/"])
     assert answer.status == 200
-    assert h1(answer.text).startswith("The daemon is not running since 18:")
+    assert h1(answer.text).startswith("The daemon has not been running since 18:")
     numbers = re.findall(r"<b(?: class=\"zero\")?>(?:<svg.*?</svg>)?([\d,]+)</b>", answer.text)
     due, *parts = [int(number.replace(",", "")) for number in numbers]
     assert due == sum(parts) > 10
