@@ -178,6 +178,16 @@ def test_a_check_is_pinged_by_the_protocol_of_healthchecks() -> None:
         assert deliver_all(slow, messages) == ["it took longer than 0.2 s"] * 4
 
 
+def test_who_answers_late_but_in_time_has_taken_it() -> None:
+    with receiving() as receiver:
+        receiver.mode = "late"
+        assert (
+            deliver(Target(webhook=receiver.address, timeout=timedelta(minutes=1)), MESSAGE) is None
+        )
+        slow = Target(webhook=receiver.address, timeout=timedelta(seconds=0.2))
+        assert deliver(slow, MESSAGE) == "it took longer than 0.2 s"
+
+
 def test_apprise_tells_by_the_services_that_it_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Receiver:
-    """A web server. `mode`: 200, another status, or "hang"."""
+    """A web server. `mode`: 200, another status, "hang", or "late": it takes a second."""
 
     def __init__(self) -> None:
         self.mode: int | str = 200
@@ -29,6 +29,9 @@ class Receiver:
                 if mode == "hang":
                     receiver.let_go.wait(120)
                     return
+                if mode == "late":
+                    receiver.let_go.wait(1)
+                    mode = 200
                 self.send_response(int(mode))
                 self.end_headers()
 
