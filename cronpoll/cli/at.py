@@ -9,6 +9,7 @@ import click
 
 from cronpoll.cli.asking import asked, with_json
 from cronpoll.cli.common import duration_given, moment_given, with_place
+from cronpoll.cli.completing import complete_task
 from cronpoll.core.text import local, visible, well_formed
 from cronpoll.daemon import wire
 from cronpoll.runtime.clock import SystemClock
@@ -20,7 +21,7 @@ from cronpoll.runtime.hostzone import HostZone
     short_help="Start a task once, at a time to come.",
 )
 @click.argument("time")
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @click.option(
     "--cancel", is_flag=True, help="Do not make the start that was ordered for this time."
 )

@@ -26,11 +26,14 @@ from cronpoll.cli.common import (
     NO,
     UNREACHABLE,
     calendar_here,
+    cannot_read,
     fail,
     moment_given,
+    nothing_in,
     state_directory,
     with_place,
 )
+from cronpoll.cli.completing import complete_task
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.events import DEBUG, Event, TaskRunStarted
 from cronpoll.core.model import Book
@@ -56,7 +59,12 @@ _MONTHS: Final = (
 @click.argument("record", required=False, metavar="[DIR|FILE]", type=click.Path(allow_dash=True))
 @with_place
 @click.option("--since", metavar="TIME", help="Judge only what happened from then on.")
-@click.option("--task", metavar="NAME", help="Report only what concerns this task.")
+@click.option(
+    "--task",
+    metavar="NAME",
+    shell_complete=complete_task,
+    help="Report only what concerns this task.",
+)
 @click.option("--list", "listed", is_flag=True, help="Print what is promised, and stop.")
 @click.option("-v", "--verbose", is_flag=True, help="Also print every promise and how it was kept.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -90,7 +98,9 @@ def audit(
     try:
         judge.see_all(unread.counted(_record(place, begin, unread)))
     except CronpollError as error:
-        fail(error.message, UNREACHABLE)
+        cannot_read(error, place)
+    except FileNotFoundError:
+        fail(nothing_in(place) if record is None else f"{place}: no such file", UNREACHABLE)
     except OSError as error:
         fail(f"{place}: {error.strerror}", UNREACHABLE)
     report = judge.report()
@@ -112,7 +122,7 @@ def audit(
 def _must_be_judged(place: str, report: Report, unread: _Unread) -> None:
     """What cannot be judged at all is one sentence."""
     if not report.events and not report.begun:
-        fail(f"{place} holds no events of cronpoll", UNREACHABLE)
+        fail(nothing_in(place) if os.path.isdir(place) else f"{place}: no events", UNREACHABLE)
     if not unread.detailed and not _is_journal(place):
         fail(
             f"{place} is a log without its debug lines, and cannot be judged; "
@@ -167,7 +177,7 @@ def _record(place: str, since: datetime | None, unread: _Unread) -> Iterator[Boo
 def _of_one(report: Report, name: str, unread: _Unread) -> Report:
     """What a judgement over all says of one task. Promises that are of nobody stay."""
     if not unread.events:
-        fail(f"no task of this name is in the record: {visible(name)}", NO)
+        fail(f"no such task in the record: {visible(name)}", NO)
     violations = [one for one in report.violations if one.task in (name, None)]
     still = [one for one in report.open if one.task in (name, None)]
     verdicts = []

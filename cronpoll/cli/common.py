@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -12,7 +13,8 @@ import click
 import msgspec
 
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.text import printable_json, utc_text, visible
+from cronpoll.core.errors import CronpollError
+from cronpoll.core.text import printable_json, utc_text, visible, well_formed
 from cronpoll.core.zonenames import ZoneNames
 from cronpoll.core.zones import EARLIEST, LATEST
 from cronpoll.runtime.hostzone import HostZone
@@ -22,10 +24,17 @@ if TYPE_CHECKING:
     from cronpoll.config.check import Rules
     from cronpoll.config.registry import Registry
     from cronpoll.core.view import ClockDoubt
-    from cronpoll.store.api import Reader
+    from cronpoll.store.api import Reader, State
 
 NO: Final = 1
 UNREACHABLE: Final = 3
+EXIT_CODES: Final = {
+    0: "all is well",
+    NO: "the answer is no: problems were found, something fails, a request was refused",
+    2: "the command was called wrongly",
+    UNREACHABLE: "the daemon, its state, a file or the output cannot be reached, read or written",
+}
+"""Of every command. `run --wait` ends with the exit code of the run; 130 after Ctrl-C."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,15 +45,14 @@ def with_place(command: F) -> F:
         "--config",
         "-c",
         metavar="FILE",
-        help="The registry file: the daemon that was started with it, or else its [daemon] "
-        "state_dir, is meant.",
+        help="The registry file of the daemon; its [daemon] state_dir if no daemon runs with it.",
     )(command)
     return click.option(
         "--state-dir",
         metavar="DIR",
         envvar="CRONPOLL_STATE_DIR",
-        help="The state directory. [default: as the daemon; for root /var/lib/cronpoll if there "
-        "is one]",
+        help="The state directory. [default: like the daemon; for root /var/lib/cronpoll if it "
+        "exists]",
     )(command)
 
 
@@ -79,14 +87,48 @@ def reader_of(state_dir: str | None, config: str | None) -> Reader:
 
 def nothing_in(directory: str) -> str:
     return (
-        f"there is no state of cronpoll in {directory}; say --state-dir DIR, or --config FILE "
-        "if it names a state_dir"
+        f"no cronpoll state in {directory}; give --state-dir DIR, or --config FILE if it sets "
+        "state_dir"
     )
 
 
-def fail(text: str, code: int) -> NoReturn:
-    click.echo(f"cronpoll: {visible(text)}", err=True)
+def state_of(reader: Reader) -> State | None:
+    """The state that is meant; None if the directory is there and empty. Ends the command if it
+    cannot be read."""
+    try:
+        return reader.state()
+    except CronpollError as error:
+        cannot_read(error, reader.place)
+
+
+def cannot_read(error: CronpollError, place: str) -> NoReturn:
+    """End a command whose state directory cannot be read, or is not there."""
+    absent = isinstance(error.__cause__, FileNotFoundError)
+    fail(nothing_in(place) if absent else error.message, UNREACHABLE)
+
+
+def fail(text: str, code: int, problems: tuple[str, ...] = ()) -> NoReturn:
+    """End a command that came to nothing: one line, or JSON if that was asked for."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None and ctx.params.get("as_json"):
+        more = {"problems": [well_formed(line) for line in problems]} if problems else {}
+        print_json({"error": well_formed(text), **more})
+    else:
+        for line in problems:
+            click.echo(visible(line), err=True)
+        if not problems:
+            click.echo(f"cronpoll: {visible(text)}", err=True)
     sys.exit(code)
+
+
+def unreadable(file: str) -> bool:
+    """Whether a registry file is not even there, or closed to us: another exit code than for one
+    that is wrong."""
+    try:
+        with open(file, "rb"):
+            return False
+    except (OSError, ValueError):
+        return True
 
 
 class ShortTimes:
@@ -124,9 +166,9 @@ def span(duration: timedelta) -> str:
 def clock_line(doubt: ClockDoubt) -> str:
     """What is waited for while a clock is not believed."""
     return (
-        f"NOTHING DUE STARTS: its clock shows {utc_text(doubt.shows)}, and the record reaches "
-        f"until {utc_text(doubt.recorded)}; the clock has to come back or be synchronised, or is "
-        f"believed as it is in {span(timedelta(milliseconds=doubt.wait_ms))}"
+        f"NOTHING DUE STARTS: the clock shows {utc_text(doubt.shows)}, but the record reaches "
+        f"until {utc_text(doubt.recorded)}; correct or synchronise the clock, or wait "
+        f"{span(timedelta(milliseconds=doubt.wait_ms))}"
     )
 
 
@@ -139,6 +181,24 @@ def duration_given(text: str, hint: str) -> timedelta:
         return cast("timedelta", kind.check(kind.read(text)))
     except WrongError as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint=hint) from None
+
+
+_SPOKEN: Final = r"(today|yesterday|tomorrow)?(?:(?:^| )(\d{1,2}):(\d\d))?"
+
+
+def spoken(text: str, now: datetime, zone: tzinfo) -> str:
+    """`now`, `00:33` (the latest), `yesterday 3:00` as ISO 8601; anything else as it is."""
+    here = now.astimezone(zone)
+    if text == "now":
+        return now.isoformat()
+    found = re.fullmatch(_SPOKEN, text, re.ASCII)
+    if found is None or not text:
+        return text
+    day = here.date() + timedelta(days={"yesterday": -1, "tomorrow": 1}.get(found[1], 0))
+    time = f"{int(found[2] or 0):02}:{found[3] or '00'}"
+    if found[1] is None and time > f"{here:%H:%M}":
+        day -= timedelta(days=1)
+    return f"{day}T{time}"
 
 
 def moment_given(text: str, zone: tzinfo) -> datetime:
@@ -154,14 +214,14 @@ def moments_given(text: str, zone: tzinfo) -> list[datetime]:
         typed = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is not a time; expected such as 2026-11-01T01:30, or with an offset"
+            f"{text!r} is not a time; expected one like 2026-11-01T01:30 or 2026-11-01T01:30+01:00"
         ) from None
     if (
         not EARLIEST.year < typed.year < LATEST.year - 1
     ):  # a year of margin, for offsets and windows
         raise click.BadParameter(
-            f"{text!r} is too far away; the years from {EARLIEST.year + 1} to "
-            f"{LATEST.year - 2} are supported"
+            f"{text!r} is out of range; years {EARLIEST.year + 1} to {LATEST.year - 2} are "
+            "supported"
         )
     if typed.tzinfo is not None:
         return [typed.astimezone(UTC)]
@@ -171,7 +231,7 @@ def moments_given(text: str, zone: tzinfo) -> list[datetime]:
     )
     if not there:
         raise click.BadParameter(
-            f"{text!r} does not exist in that zone: the clock was put forward over it"
+            f"{text!r} does not exist in this zone: the clocks went forward over it"
         )
     return there
 
@@ -193,7 +253,7 @@ def with_json(kind: Any, text: str = "Print as JSON.") -> Callable[[F], F]:
             is_eager=True,
             expose_value=False,
             callback=print_schema,
-            help="Print the JSON schema of what --json prints, and end.",
+            help="Print the JSON schema of the --json output and exit.",
         )(command)
         return click.option("--json", "as_json", is_flag=True, help=text)(command)
 
@@ -211,17 +271,16 @@ def checked(file: str, now: datetime, host: tzinfo, rules: Rules) -> Registry:
     from cronpoll.config.check import check
 
     registry = check(file, now, host, rules)
-    for problem in registry.errors:
-        click.echo(visible(str(problem)), err=True)
     if registry.errors:
-        sys.exit(NO)
+        lines = tuple(map(str, registry.errors))
+        fail(f"{file}: invalid", UNREACHABLE if unreadable(file) else NO, lines)
     return registry
 
 
 def known_or_fail(file: str, names: tuple[str, ...], registry: Registry) -> None:
     unknown = [name for name in names if name not in {task.name for task in registry.tasks}]
     if unknown:
-        fail(f"{file}: no task of this name: {', '.join(unknown)}", NO)
+        fail(f"{file}: no such task: {', '.join(unknown)}", NO)
 
 
 def calendar_here() -> Calendar:

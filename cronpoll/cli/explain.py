@@ -10,18 +10,21 @@ import msgspec
 
 from cronpoll.cli.common import (
     NO,
-    UNREACHABLE,
     calendar_here,
     fail,
     moment_given,
     print_json,
     reader_of,
     span,
+    spoken,
     with_json,
     with_place,
 )
+from cronpoll.cli.completing import complete_task
+from cronpoll.cli.record import book_of
 from cronpoll.config.check import Rules, check
 from cronpoll.core.calendar import AnySchedule, schedule_of
+from cronpoll.core.cron import Schedule
 from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
 from cronpoll.core.periods import Spread, draws
 from cronpoll.core.text import local, visible, well_formed
@@ -45,7 +48,7 @@ from cronpoll.runtime.hostzone import HostZone
     epilog='Example: cronpoll explain "0 3 1,15 * 1-5" --timezone Europe/Berlin',
     short_help="An expression in words.",
 )
-@click.argument("expression", metavar="EXPRESSION|TASK", default="")
+@click.argument("expression", metavar="EXPRESSION|TASK", default="", shell_complete=complete_task)
 @click.option("--timezone", metavar="ZONE", help="IANA name. [default: this machine's zone]")
 @click.option(
     "-n",
@@ -59,12 +62,12 @@ from cronpoll.runtime.hostzone import HostZone
     "--at",
     "at",
     metavar="TIME",
-    help="Of a TASK: recompute the choice for this nominal minute, step by step.",
+    help="Of a TASK: how the start for this nominal minute was chosen. [default: the next one]",
 )
 @click.option(
     "--file",
     metavar="FILE",
-    help="With --at: the registry file. [default: what the daemon has in force]",
+    help="Of a TASK: the registry file. [default: what the daemon uses]",
 )
 @click.option(
     "--kronjob",
@@ -84,19 +87,19 @@ def explain(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Say what a cron expression means, and when it comes next.
+    """Say what a cron expression means, or the schedule of a task, and when it comes next.
 
-    With --at, say of a task how its start in one period was chosen: the seed, each draw, and what
-    the constraints said.
+    Of a task with a window, or with --at: how its start in one period was chosen, with the seed,
+    each draw, and what the constraints said.
     """
     if kronjob is not None:
         _explain_kronjob(kronjob, expression or None, at, as_json)
         return
     if not expression:
         raise click.UsageError("Missing argument 'EXPRESSION|TASK'.")
-    if at is not None:
+    if at is not None or file is not None or _is_task(expression, state_dir, config):
         name, schedule = _task_meant(expression, file, state_dir, config)
-        _explain_choice(name, schedule, at, as_json)
+        _explain_task(name, schedule, at, number, as_json)
         return
     zone = HostZone()().tzinfo
     if timezone is not None:
@@ -112,9 +115,43 @@ def explain(
             print_json(msgspec.convert(told, Meaningless))
             sys.exit(NO)
         fail("; ".join(filter(None, (error.message, error.advice))), NO)
-    now = SystemClock().wall()
-    moments = list(upcoming(schedule_of("", expression, zone, "both", None), now, number))
+    schedule = _with_periods("", schedule_of("", expression, zone, "both", None))
+    _explain_words(words, schedule.nominals, number, as_json)
+
+
+def _is_task(text: str, state_dir: str | None, config: str | None) -> bool:
+    """Whether it is a name and not an expression."""
+    if len(text.split()) > 4:
+        return False
+    try:
+        state = reader_of(state_dir, config).state()
+    except CronpollError:
+        return False
+    return state is not None and text in state.book.tasks
+
+
+def _explain_task(
+    name: str, schedule: PeriodSchedule, at: str | None, number: int, as_json: bool
+) -> None:
+    """How its start was chosen; without a window and a time there is nothing to choose."""
+    zone, now = schedule.zone.tzinfo, SystemClock().wall()
+    if at is not None:
+        _explain_choice(name, schedule, spoken(at, now, zone), as_json)
+    elif (
+        schedule.spread.window is not None
+        and (following := schedule.nominals.next_after(now)) is not None
+    ):
+        _explain_choice(name, schedule, following.isoformat(), as_json)
+    else:
+        words = in_words(schedule.nominals.expression.text)
+        _explain_words(f"{visible(name)}: {words}", schedule.nominals, number, as_json)
+
+
+def _explain_words(words: str, schedule: Schedule, number: int, as_json: bool) -> None:
+    now, zone = SystemClock().wall(), schedule.zone.tzinfo
+    moments = list(upcoming(schedule, now, number))
     if as_json:
+        expression = schedule.expression.text
         following = tuple(moment.astimezone(zone).isoformat() for moment in moments)
         print_json(Meaning(expression, words, following))
         return
@@ -134,21 +171,13 @@ def _task_meant(
         )
         found = [task for task in registry.tasks if task.name == name]
         if registry.errors or not found:
-            reason = (
-                str(registry.errors[0])
-                if registry.errors
-                else f"{file}: no task of this name: {name}"
-            )
+            reason = str(registry.errors[0]) if registry.errors else f"{file}: no such task: {name}"
             fail(reason, NO)
         return name, _with_periods(name, calendar.of_task(found[0]))
     reader = reader_of(state_dir, config)
-    try:
-        known = reader.state()
-    except CronpollError as error:
-        fail(error.message, UNREACHABLE)
-    state = None if known is None else known.book.tasks.get(name)
+    state = book_of(reader).tasks.get(name)
     if state is None:
-        fail(f"no task of this name is known in {reader.place}: {name}", NO)
+        fail(f"no such task in {reader.place}: {name}", NO)
     problem = calendar.problem(state.config)
     if problem is not None:
         fail(f"what is recorded of {name} cannot be computed with: {problem}", NO)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import Final
+
 import click
 
 from cronpoll.cli.common import (
@@ -13,7 +17,9 @@ from cronpoll.cli.common import (
     with_json,
     with_place,
 )
-from cronpoll.cli.record import book_of, entry_line, record_of
+from cronpoll.cli.completing import complete_task
+from cronpoll.cli.record import HEADINGS, book_of, entry_cells, record_of
+from cronpoll.cli.tables import aligned
 from cronpoll.core import chronicle
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.text import visible, well_formed
@@ -22,11 +28,13 @@ from cronpoll.core.words import in_words
 from cronpoll.output.reading import OutputReader
 from cronpoll.runtime.hostzone import HostZone
 
+_INK: Final = {"failed": "red", "interrupted": "red", "stopped": "yellow", "replaced": "yellow"}
+
 
 @click.command(
     epilog="Example: cronpoll history nightly-backup -n 20", short_help="What a task did."
 )
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @with_place
 @click.option(
     "-n",
@@ -56,7 +64,7 @@ def history(
     book = book_of(reader)
     found = chronicle.history(record_of(reader), task, alive=reader.holder().alive)
     if not found and task not in book.tasks:
-        fail(f"no task of this name is known in {reader.place}: {task}", NO)
+        fail(f"no such task in {reader.place}: {task}", NO)
     if since is not None:
         begin = moment_given(since, zone)
         found = [
@@ -75,13 +83,21 @@ def history(
         try:
             schedule = in_words(expression)
         except InvalidCronExpressionError:  # a damaged record; the runs are worth reading still
-            schedule = f'"{visible(expression)}", which is no cron expression'
-        click.echo(f"{visible(task)}: {schedule}, in {visible(known.config.zone)}")
-    for entry in found:
-        click.echo(entry_line(entry, zone))
+            schedule = f'"{visible(expression)}", an invalid cron expression'
+        click.echo(
+            f"{visible(task)}: {schedule}, in {visible(known.config.zone)}; "
+            f"times in {HostZone()().key}"
+        )
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    head, *lines = aligned([HEADINGS, *(entry_cells(entry, zone) for entry in found)])
+    if found:
+        click.echo(click.style(head, dim=True) if colour else head)
+    for entry, line in zip(found, lines, strict=True):
+        ink = _INK.get(entry.outcome) if colour and isinstance(entry, Attempt) else None
+        click.echo(click.style(line, fg=ink) if ink else line)
         if with_output and isinstance(entry, Attempt):
-            for line in entry.output:
-                click.echo(f"    | {visible(line)}")
+            for printed in entry.output:
+                click.echo(f"    | {visible(printed)}")
 
 
 def _with_last_lines(entries: list[Entry], kept: OutputReader, task: str) -> None:

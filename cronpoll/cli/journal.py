@@ -14,14 +14,17 @@ import msgspec
 from cronpoll.cli.common import (
     NO,
     UNREACHABLE,
+    cannot_read,
     fail,
     moment_given,
+    nothing_in,
     print_json,
     reader_of,
     state_directory,
     with_json,
     with_place,
 )
+from cronpoll.cli.completing import complete_task
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book
 from cronpoll.core.text import printable_json, visible, well_formed
@@ -58,11 +61,11 @@ def _files(given: tuple[str, ...], state_dir: str | None, config: str | None) ->
         for path in given:
             own = [path] if os.path.isfile(path) else segments(path)
             if not own:
-                fail(f"{path} holds no journal of cronpoll", UNREACHABLE)
+                fail(nothing_in(path), UNREACHABLE)
             found += own
         return found
     except CronpollError as error:
-        fail(error.message, UNREACHABLE)
+        cannot_read(error, path)
 
 
 def _inspected(file: str) -> Inspection:
@@ -102,7 +105,9 @@ def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_
     epilog="Example: cronpoll journal dump --task nightly-backup --since 2026-11-01 | jq .event"
 )
 @with_place
-@click.option("--task", metavar="NAME", help="Only events of this task.")
+@click.option(
+    "--task", metavar="NAME", shell_complete=complete_task, help="Only events of this task."
+)
 @click.option("--since", metavar="TIME", help="Only what is not older.")
 @click.option(
     "--json",
@@ -128,7 +133,7 @@ def dump(
             if task is None or getattr(item, "task_name", None) == task:
                 click.echo(printable_json(encoder.encode(item).decode()))
     except CronpollError as error:
-        fail(error.message, UNREACHABLE)
+        cannot_read(error, reader.place)
 
 
 @journal.command(
@@ -154,14 +159,14 @@ def repair_(
         found for file in _files((directory,), None, None) if (found := _inspected(file)).damaged
     ]
     if not damaged:
-        click.echo("[]" if as_json else "nothing is damaged; nothing was changed")
+        click.echo("[]" if as_json else "no damage found, nothing changed")
         return
     if not yes:
         if as_json:
             raise click.UsageError("--json needs --yes")
         for found in damaged:
             click.echo(f"{visible(found.file)}: byte {found.offset}: {found.problem}")
-        click.confirm("Go on without the records that are lost?", abort=True)
+        click.confirm("Continue without the lost records?", abort=True)
     try:
         with _at_work("repairing the journal"):
             done = repair(directory, SystemClock().wall())

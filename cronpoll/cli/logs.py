@@ -21,6 +21,7 @@ from cronpoll.cli.common import (
     with_json,
     with_place,
 )
+from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import book_of
 from cronpoll.core.text import visible
 from cronpoll.core.view import View
@@ -54,7 +55,7 @@ class _Wanted(NamedTuple):
 @click.command(
     epilog="Example: cronpoll logs nightly-backup -f", short_help="What runs have printed."
 )
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=complete_task)
 @click.argument("run", required=False)
 @with_place
 @click.option(
@@ -147,7 +148,7 @@ def _nothing(
     if as_json:
         sys.exit(NO)
     if not known:
-        fail(f"no task of this name is known in {reader.place}: {task}", NO)
+        fail(f"no such task in {reader.place}: {task}", NO)
     if text is not None:
         fail(f"no line with {text!r} is kept", NO)
     which = f"the run {run}" if run is not None else "any run"

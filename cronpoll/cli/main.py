@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
+import sys
+from errno import EBADF, EDQUOT, EFBIG, EIO, ENOSPC
 from importlib import import_module
-from typing import Any, Final
+from io import TextIOWrapper
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -43,10 +47,40 @@ COMMANDS: Final = {
 }
 
 
+_UNWRITTEN: Final = frozenset({EBADF, EDQUOT, EFBIG, EIO, ENOSPC})
+
+
 class LazyGroup(click.Group):
+    def main(self, *args: Any, **options: Any) -> Any:
+        """As click has it; but what cannot be shown in the encoding of the terminal is shown as an
+        escape, and output that cannot be written is one line and an exit code."""
+        if sys.stdout is None:
+            _unwritten("it is closed")
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            try:
+                return super().main(*args, **options)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.filename is not None or error.errno not in _UNWRITTEN:
+                raise
+            _unwritten(error.strerror or str(error))
+
     def invoke(self, ctx: click.Context) -> Any:
         atexit.register(gc.freeze)  # nor does it look for garbage at its end
-        return super().invoke(ctx)
+        wants_json = "--json" in (*ctx._protected_args, *ctx.args)  # noqa: SLF001  click's parser
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            if not wants_json:
+                raise
+            from cronpoll.cli.common import print_json
+
+            print_json({"error": error.format_message()})
+            sys.exit(error.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         return list(COMMANDS)
@@ -77,6 +111,15 @@ class LazyGroup(click.Group):
         return command
 
 
+def _unwritten(reason: str) -> NoReturn:
+    """End without what could not be written; nor try it again when the interpreter ends."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if sys.stderr is not None:
+        sys.stderr.write(f"cronpoll: cannot write to standard output: {reason}\n")
+    sys.exit(3)
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -86,5 +129,6 @@ def main() -> None:
     """A cron scheduler with exact rules.
 
     Exit codes: 0 all is well, 1 the answer is no (problems were found, something fails, a request
-    was refused), 2 the command was called wrongly, 3 the daemon or its state cannot be reached.
+    was refused), 2 the command was called wrongly, 3 the daemon, its state, a file or the output
+    cannot be reached, read or written.
     """

@@ -7,7 +7,15 @@ from typing import Final
 import click
 import msgspec
 
-from cronpoll.cli.common import UNREACHABLE, calendar_here, fail, nothing_in, reader_of, with_place
+from cronpoll.cli.common import (
+    UNREACHABLE,
+    calendar_here,
+    cannot_read,
+    fail,
+    nothing_in,
+    reader_of,
+    with_place,
+)
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.tally import Tally, begun
 from cronpoll.daemon.measured import DAY, measured
@@ -53,7 +61,7 @@ def metrics(state_dir: str | None, config: str | None, output: str | None) -> No
     try:
         found = measured(reader, now, calendar_here(), tally)
     except CronpollError as error:
-        fail(error.message, UNREACHABLE)
+        cannot_read(error, reader.place)
     if found is None:
         fail(nothing_in(reader.place), UNREACHABLE)
     if output is None:

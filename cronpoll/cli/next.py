@@ -19,6 +19,8 @@ from cronpoll.cli.common import (
     span,
     with_json,
 )
+from cronpoll.cli.completing import complete_task
+from cronpoll.cli.tables import aligned
 from cronpoll.config.check import Rules
 from cronpoll.core.calendar import AnySchedule
 from cronpoll.core.errors import CronpollError
@@ -32,8 +34,9 @@ from cronpoll.runtime.clock import SystemClock
     epilog="Example: cronpoll next tasks.toml nightly-backup -n 3",
     short_help="The next runs of a file's tasks.",
 )
-@click.argument("file", type=click.Path())
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.argument("file", type=click.Path(), required=False)
+@click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
+@click.option("--config", "-c", metavar="FILE", help="The registry file, in place of FILE.")
 @click.option(
     "-n",
     "number",
@@ -44,45 +47,55 @@ from cronpoll.runtime.clock import SystemClock
 )
 @click.option("--from", "begin", metavar="TIME", help="After this time, not after now.")
 @with_json(list[Upcoming])
-def next_(file: str, tasks: tuple[str, ...], number: int, begin: str | None, as_json: bool) -> None:
+def next_(
+    file: str | None,
+    tasks: tuple[str, ...],
+    config: str | None,
+    number: int,
+    begin: str | None,
+    as_json: bool,
+) -> None:
     """Show the next runs of the tasks of a registry file, each in its own zone.
 
     Imports nothing and asks no daemon. With several tasks: the next runs of all of them, in order.
     Starts that `cronpoll at` has ordered are among them.
     """
+    if config is not None:
+        file, tasks = config, tasks if file is None else (file, *tasks)
+    if file is None:
+        raise click.UsageError("give a registry FILE, or --config FILE")
     now, calendar = SystemClock().wall(), calendar_here()
     host = calendar.zones.host.tzinfo
     after = now if begin is None else moment_given(begin, host)
     registry = checked(file, now, host, Rules(imports=False))
     known_or_fail(file, tasks, registry)
-    schedules = {
-        task.name: calendar.of_task(task)
-        for task in registry.tasks
-        if (not tasks or task.name in tasks) and not task.suspend
-    }
+    chosen = [task for task in registry.tasks if not tasks or task.name in tasks]
+    schedules = {task.name: calendar.of_task(task) for task in chosen if not task.suspend}
     every = [_runs(name, schedule, after, number) for name, schedule in schedules.items()]
-    asked = {
-        task.name: calendar.of_task(task).zone.tzinfo
-        for task in registry.tasks
-        if not tasks or task.name in tasks
-    }
+    asked = {task.name: calendar.of_task(task).zone.tzinfo for task in chosen}
     every.append(iter(_ordered(file, asked, after)))
     rows = list(islice(merge(*every, key=lambda row: row.at), number))
     if as_json:
         print_json(rows)
         return
+    table = []
     for row in rows:
         zone = asked[row.task]
-        why = "" if row.nominal is None else f"  (chosen for {local(row.nominal, zone)})"
+        why = "" if row.nominal is None else f"chosen for {local(row.nominal, zone)}"
         if row.ordered:
-            why = f"  (ordered{'' if row.ordered_by is None else f' by {visible(row.ordered_by)}'})"
-        distance = f"  in {span(row.at - now)}" if begin is None else ""
+            why = f"ordered{'' if row.ordered_by is None else f' by {visible(row.ordered_by)}'}"
+        distance = f"in {span(row.at - now)}" if begin is None else ""
         moment = local(row.at, zone, seconds=row.nominal is not None or row.ordered)
-        click.echo(f"{moment}  {visible(row.task)}{distance}{why}")
-    for task in registry.tasks:
-        if task.name in schedules and task.on_start is not None:
+        table.append((moment, visible(row.task), distance, why))
+    for line in aligned(table):
+        click.echo(line)
+    for task in chosen:
+        if task.on_start is not None and not task.suspend:
             what = "machine has booted" if task.on_start == "boot" else "daemon has started"
             click.echo(f"when the {what}  {visible(task.name)}")
+    resting = [visible(task.name) for task in chosen if task.suspend]
+    if resting:
+        click.echo(f"suspended in the file, nothing starts: {', '.join(resting)}")
 
 
 def _ordered(file: str, zones: dict[str, tzinfo], after: datetime) -> list[Upcoming]:

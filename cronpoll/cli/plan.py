@@ -8,20 +8,19 @@ from typing import Final
 import click
 
 from cronpoll.cli.common import (
-    UNREACHABLE,
     checked,
     clock_line,
-    fail,
     print_json,
     reader_of,
+    state_of,
     with_json,
     with_place,
 )
 from cronpoll.config.check import Rules
-from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book
 from cronpoll.core.text import visible
 from cronpoll.core.view import ChangeKind, Plan
+from cronpoll.core.zonenames import NamedZone, ZoneNames
 from cronpoll.daemon import wire
 from cronpoll.daemon.planning import at_a_start, changes_of, with_keys
 from cronpoll.runtime.clock import SystemClock
@@ -64,16 +63,14 @@ def plan(
     Changes nothing. Exits with 1 if the new file would be rejected.
     """
     clock = SystemClock()
-    reader, now, zone = reader_of(state_dir, config), clock.wall(), HostZone()()
+    reader, now = reader_of(state_dir, config), clock.wall()
+    state = state_of(reader)
+    alive = state is not None and reader.holder().alive
+    book = Book("") if state is None else state.book
+    zone = _zone_of_daemon(book, alive=alive)
     check_ownership = os.geteuid() == 0 and not trust_files
     rules = Rules(imports=not no_import, check_ownership=check_ownership, here=True)
     registry = checked(new, now, zone.tzinfo, rules)
-    try:
-        state = reader.state()
-    except CronpollError as error:
-        fail(error.message, UNREACHABLE)
-    alive = state is not None and reader.holder().alive
-    book = Book("") if state is None else state.book
     slots = registry.daemon.max_concurrent
     answer = _answer(reader.place) if alive else at_a_start(book, clock, now, slots)
     changes = changes_of(book, registry, now, zone, answer, alive=alive, boot_id=clock.boot_id())
@@ -87,6 +84,17 @@ def plan(
         click.echo(f"{_SIGNS[change.change]} {visible(change.task)}: {visible(change.text)}")
     if not changes:
         click.echo("nothing would change")
+
+
+def _zone_of_daemon(book: Book, *, alive: bool) -> NamedZone:
+    """The zone of tasks without one, as the daemon has it or will: the TZ of whoever asks here is
+    not the daemon's."""
+    here = HostZone(environment={})()
+    if not alive and "TZ" not in os.environ:
+        return here
+    tasks = (task for task in book.tasks.values() if task.registered)
+    key = next((task.config.zone for task in tasks if task.config.options.timezone is None), None)
+    return here if key is None else NamedZone(key, ZoneNames(HostZone()()).named(key))
 
 
 def _answer(directory: str) -> wire.Waiting:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, tzinfo
+from typing import Final
 
-from cronpoll.cli.common import UNREACHABLE, fail, nothing_in
+from cronpoll.cli.common import UNREACHABLE, cannot_read, fail, nothing_in, state_of
+from cronpoll.cli.tables import aligned
 from cronpoll.core.errors import CronpollError, abbreviate
 from cronpoll.core.events import Event
 from cronpoll.core.model import Book
-from cronpoll.core.text import visible
+from cronpoll.core.sentences import length
+from cronpoll.core.text import visible, with_times
 from cronpoll.core.view import Attempt, Entry, Note
 from cronpoll.store.api import Reader
 
@@ -18,40 +21,40 @@ def record_of(reader: Reader) -> Iterator[Book | Event]:
     try:
         yield from reader.history()
     except CronpollError as error:
-        fail(error.message, UNREACHABLE)
+        cannot_read(error, reader.place)
 
 
 def book_of(reader: Reader) -> Book:
-    try:
-        state = reader.state()
-    except CronpollError as error:
-        fail(error.message, UNREACHABLE)
+    state = state_of(reader)
     if state is None:
         fail(nothing_in(reader.place), UNREACHABLE)
     return state.book
 
 
-def entry_line(entry: Entry, zone: tzinfo) -> str:
-    """A run, or something else that happened, in one line."""
+HEADINGS: Final = ("STARTED", "WHY", "DUE", "OUTCOME")
+
+
+def entry_cells(entry: Entry, zone: tzinfo) -> tuple[str, str, str, str]:
+    """A run, or something else that happened: when, why, for when, and what became of it."""
     if isinstance(entry, Note):
-        return f"{_time(entry.at, zone)}  -            {visible(entry.text)}"
-    took = "" if entry.duration_ms is None else f" after {entry.duration_ms / 1_000:.1f} s"
+        said = with_times(entry.text, lambda moment: local_time(moment, zone))
+        return local_time(entry.at, zone), "-", "", visible(said)
+    took = "" if entry.duration_ms is None else f" after {length(entry.duration_ms)}"
     why = "" if entry.error is None else f": {visible(entry.error)}"
-    due = (
-        f" for {_time(entry.due_at, zone)}"
-        if entry.trigger != "manual" or entry.ordered_for
-        else ""
-    )
+    due = ""
+    if entry.trigger != "manual" or entry.ordered_for:
+        due = local_time(entry.due_at, zone)
     if entry.period is not None:
-        due += f", period {_time(entry.period, zone)}"
-    if entry.ordered_by is not None:
-        due += f" by {visible(str(entry.ordered_by))}"
+        due += f" for {local_time(entry.period, zone)}"
+    by = "" if entry.ordered_by is None else f" by {visible(str(entry.ordered_by))}"
     if entry.last_line is not None:
         why += f": {visible(abbreviate(entry.last_line.strip(), 200))}"
-    return (
-        f"{_time(entry.started_at, zone)}  {entry.trigger.ljust(11)}{due}  "
-        f"{entry.outcome}{took}{_used(entry)}{why}  run {visible(entry.run_id)}"
-    )
+    outcome = f"{entry.outcome}{took}{_used(entry)}{why}  run {visible(entry.run_id)}"
+    return local_time(entry.started_at, zone), f"{entry.trigger}{by}", due, outcome
+
+
+def entry_lines(entries: list[Attempt], zone: tzinfo) -> list[str]:
+    return aligned([entry_cells(entry, zone) for entry in entries])
 
 
 def _used(entry: Attempt) -> str:
@@ -66,5 +69,5 @@ def _used(entry: Attempt) -> str:
     return f" ({', '.join(used)})" if used else ""
 
 
-def _time(moment: datetime, zone: tzinfo) -> str:
+def local_time(moment: datetime, zone: tzinfo) -> str:
     return moment.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")

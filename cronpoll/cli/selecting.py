@@ -10,6 +10,7 @@ import click
 
 from cronpoll.cli.asking import asked
 from cronpoll.cli.common import NO, F, fail
+from cronpoll.cli.completing import complete_task
 from cronpoll.core.text import visible, well_formed
 from cronpoll.daemon import wire
 
@@ -24,7 +25,9 @@ def with_tasks(command: F) -> F:
         multiple=True,
         help="Every task with this tag; given several times: with all of them.",
     )(command)
-    return click.argument("tasks", nargs=-1, metavar="[TASK]...")(command)
+    return click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)(
+        command
+    )
 
 
 def single(tasks: tuple[str, ...], tags: tuple[str, ...]) -> str | None:

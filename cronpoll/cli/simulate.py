@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cronpoll.cli.common import checked, known_or_fail, moment_given, span, with_json
+from cronpoll.cli.completing import complete_task
 from cronpoll.cli.tally import Tally
 from cronpoll.config.check import Rules
 from cronpoll.config.registry import Registry
@@ -91,7 +92,7 @@ class Printer(Observer):
     short_help="The real scheduler through a period.",
 )
 @click.argument("file", type=click.Path())
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
 @click.option("--from", "begin", metavar="TIME", help="When to begin. [default: now]")
 @click.option("--to", "end", metavar="TIME", help="When to end. [default: a day later]")
 @click.option(

@@ -7,14 +7,16 @@ monitoring.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import islice
 from threading import Thread
-from typing import Any, Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import click
+from msgspec.structs import replace
 
 from cronpoll.cli.common import (
     NO,
@@ -30,8 +32,10 @@ from cronpoll.cli.common import (
     with_json,
     with_place,
 )
+from cronpoll.cli.completing import complete_task
+from cronpoll.cli.tables import cut, fitted, wrapped
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.errors import CronpollError, StateDirectoryError, abbreviate
+from cronpoll.core.errors import CronpollError, abbreviate
 from cronpoll.core.model import Book
 from cronpoll.core.text import utc_text, visible, well_formed
 from cronpoll.core.view import (
@@ -72,7 +76,7 @@ _STYLES: Final = {
     epilog="Example: cronpoll status --failing",
     short_help="Tasks, their times, and the daemon's health.",
 )
-@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
 @with_place
 @click.option(
     "--failing",
@@ -113,15 +117,12 @@ def status(
     report = _report_or_fail(reader, tasks, failing, as_json)
     unknown = sorted({*tasks} - {task.task for task in report.tasks})
     if unknown and not failing:
-        fail(f"no task of this name is known: {', '.join(unknown)}", NO)
+        fail(f"no such task: {', '.join(unknown)}", NO)
     if as_json:
         print_json(report)
-    elif sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(_pretty(report))
     else:
-        click.echo(_plain(report))
+        width = _window()[0] if sys.stdout.isatty() else None
+        click.echo(_lines(report, width, colour=_colourful()).whole())
     if check and not (report.daemon.sound if daemon else report.well):
         sys.exit(NO)
 
@@ -133,11 +134,9 @@ def _report_or_fail(
     holder = _asked(reader)
     try:
         state = reader.state()
-    except StateDirectoryError as error:
+    except CronpollError as error:
         absent = isinstance(error.__cause__, FileNotFoundError)
         _unreadable(nothing_in(reader.place) if absent else error.message, as_json)
-    except CronpollError as error:
-        _unreadable(error.message, as_json)
     if state is None:
         _unreadable(nothing_in(reader.place), as_json)
     calendar = calendar_here()
@@ -253,6 +252,8 @@ def _unreadable(text: str, as_json: bool) -> NoReturn:
 # -- for people ------------------------------------------------------------------------------------
 
 _HEADINGS: Final = ("TASK", "STATE", "LAST RUN", "LAST SUCCESS", "NEXT RUN")
+_DISPENSABLE: Final = (3, 2, 4)
+"""What a narrow terminal does without: LAST SUCCESS first, then LAST RUN, then NEXT RUN."""
 
 
 def _rows(report: Status) -> list[tuple[str, ...]]:
@@ -338,7 +339,7 @@ def _summary(report: Status) -> str:
         if shown == total
         else f"{shown} of {total} tasks"
     )
-    bad = f", {failing} not well" if failing else ""
+    bad = f", {failing} unhealthy" if failing else ""
     place = visible(report.state_directory)
     first = f"{text}; {number}{bad}; times in {HostZone()().key}; {place}"
     return "\n".join([first, *_notices(daemon, report.at)])
@@ -370,18 +371,57 @@ def _notices(daemon: Scheduler, now: datetime) -> list[str]:
     return lines
 
 
-def _plain(report: Status) -> str:
-    """Columns without colour, for pipes."""
+def _lines(report: Status, width: int | None, *, colour: bool) -> Lines:
+    """What is shown: for a terminal of that width, or for a pipe."""
     rows = _rows(report)
-    table = [_HEADINGS, *(row[:5] for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADINGS))]
-    line = "  ".join(f"{{:{width}}}" for width in widths)
-    lines = [_summary(report)]
-    for index, row in enumerate(table):
-        lines.append(line.format(*row).rstrip())
-        if index and rows[index - 1][5]:
-            lines.append(f"    {rows[index - 1][5]}")
-    return "\n".join([*lines, balance_line(report.balance)])
+    table = fitted([_HEADINGS, *(row[:5] for row in rows)], width, _DISPENSABLE)
+    entries = []
+    for task, row, cells in zip(report.tasks, rows, table[1:], strict=True):
+        style = _STYLES.get(row[1]) if colour else None
+        shown = [cells[0], click.style(cells[1], fg=style) if style else cells[1], *cells[2:]]
+        below = [f"    {row[5]}"] if row[5] else []
+        if below and width is not None:
+            below = [cut(below[0], width)]
+        if below and colour and task.state in BAD:
+            below = [click.style(below[0], fg="red")]
+        entries.append(("  ".join(shown).rstrip(), *below))
+    top, last = _summary(report).split("\n"), balance_line(report.balance)
+    if width is not None:
+        top, last = [part for line in top for part in wrapped(line, width)], cut(last, width)
+    if colour:
+        unaccounted = isinstance(report.balance, Balance) and report.balance.unaccounted
+        top = top if report.daemon.sound else [click.style(x, fg="red", bold=True) for x in top]
+        last = click.style(last, fg="red", bold=True) if unaccounted else last
+    return Lines([*top, "  ".join(table[0]).rstrip()], entries, last)
+
+
+class Lines(NamedTuple):
+    """The head, the lines of each task, and the last line."""
+
+    top: list[str]
+    entries: list[tuple[str, ...]]
+    last: str
+
+    def whole(self) -> str:
+        return "\n".join(
+            [*self.top, *(line for entry in self.entries for line in entry), self.last]
+        )
+
+    def within(self, height: int) -> str:
+        """As many tasks as fit, and how many do not."""
+        room = height - len(self.top) - 1
+        if sum(map(len, self.entries)) <= room:
+            return self.whole()
+        shown: list[str] = []
+        number = 0
+        for entry in self.entries:
+            if len(shown) + len(entry) > room - 1:
+                break
+            shown += entry
+            number += 1
+        left = len(self.entries) - number
+        more = f"… {left:,} more {'task' if left == 1 else 'tasks'} do not fit"
+        return "\n".join([*self.top, *shown, more, self.last])
 
 
 _PARTS: Final = {
@@ -413,57 +453,41 @@ def balance_line(balance: Balance | Uncounted) -> str:
     return f"last 24 h: {balance.due:,} due = {' + '.join(parts)}"
 
 
-def _pretty(report: Status) -> Any:
-    """The same as a table that fits the terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in _HEADINGS:
-        table.add_column(
-            heading, overflow="fold" if heading == "TASK" else "ellipsis", no_wrap=heading != "TASK"
-        )
-    remarks = []
-    for name, state, attempt, success, following, remark in _rows(report):
-        # Text and not str: in a str, rich would read markup into a name.
-        table.add_row(
-            Text(name), Text(state, style=_STYLES.get(state, "")), attempt, success, following
-        )
-        if remark:
-            style = "red" if state in BAD else ""
-            remarks.append(
-                Text(f"{name}: {remark}", style=style, overflow="ellipsis", no_wrap=True)
-            )
-    style = "" if report.daemon.sound else "bold red"
-    unaccounted = isinstance(report.balance, Balance) and report.balance.unaccounted
-    last = Text(balance_line(report.balance), style="bold red" if unaccounted else "")
-    return Group(
-        Text(_summary(report), style=style),
-        Text(),
-        table,
-        *([Text(), *remarks] if remarks else []),
-        Text(),
-        last,
-    )
+def _worst_first(report: Status) -> Status:
+    order = sorted(report.tasks, key=lambda task: (task.state not in BAD, task.owed_since is None))
+    return replace(report, tasks=tuple(order))
 
 
 def _watch(reader: Reader, tasks: tuple[str, ...], failing: bool) -> None:
     import time
 
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console()
+    terminal = sys.stdout.isatty()
     try:
-        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
-            while True:
-                report = _report_or_fail(reader, tasks, failing)
-                if console.is_terminal:
-                    live.update(_pretty(report), refresh=True)
-                else:
-                    click.echo(_plain(report) + "\n")
-                time.sleep(_WATCH_SECONDS)
+        if terminal:
+            click.echo("\x1b[?1049h\x1b[?25l", nl=False)  # another screen, without a cursor
+        while True:
+            report = _report_or_fail(reader, tasks, failing)
+            if terminal:
+                columns, height = _window()
+                lines = _lines(_worst_first(report), columns, colour=_colourful())
+                shown = lines.within(height).replace("\n", "\x1b[K\n")
+                click.echo(f"\x1b[H{shown}\x1b[K\x1b[J", nl=False)
+            else:
+                click.echo(_lines(report, None, colour=False).whole() + "\n")
+            time.sleep(_WATCH_SECONDS)
     except KeyboardInterrupt:
         pass
+    finally:
+        if terminal:
+            click.echo("\x1b[?25h\x1b[?1049l", nl=False)
+
+
+def _window() -> tuple[int, int]:
+    """Columns and lines of the terminal."""
+    from shutil import get_terminal_size  # here, because pipes need not load it
+
+    return get_terminal_size()
+
+
+def _colourful() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -6,6 +6,7 @@ import click
 
 from cronpoll.cli.asking import asked, with_json
 from cronpoll.cli.common import with_place
+from cronpoll.cli.completing import complete_task
 from cronpoll.cli.selecting import order_several, single
 from cronpoll.core.text import visible, well_formed
 from cronpoll.daemon import wire
@@ -16,7 +17,7 @@ from cronpoll.daemon import wire
     epilog="Example: cronpoll stop-run nightly-backup",
     short_help="End a run that hangs.",
 )
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=complete_task)
 @click.argument("run", required=False)
 @click.option(
     "--tag",

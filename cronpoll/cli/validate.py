@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from cronpoll.cli.common import UNREACHABLE, fail
+from cronpoll.cli.common import NO, UNREACHABLE, fail, unreadable
 from cronpoll.cli.kronjobs import SUFFIXES, manifests_checked
 from cronpoll.config.bundle import SIZE_LIMIT, gather
 from cronpoll.config.check import Rules, check
@@ -96,7 +96,8 @@ def validate(
         _annotate(registries)
     else:
         _tell(registries, strict, kronjobs)
-    sys.exit(1 if errors else 0)
+    gone = any(registry.errors and unreadable(registry.file) for registry in registries)
+    sys.exit(UNREACHABLE if gone else NO if errors else 0)
 
 
 def _annotate(registries: list[Registry]) -> None:

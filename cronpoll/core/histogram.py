@@ -18,15 +18,15 @@ BINS: Final = 48
 
 
 def counted(
-    schedules: list[AnySchedule], hosts: int, begin: datetime
+    schedules: list[AnySchedule], hosts: int, begin: datetime, bins: int = BINS
 ) -> tuple[list[int], list[int], int]:
-    """Starts per half hour of the day that begins at `begin`: nominal, chosen; and how many periods
-    have no time."""
-    before, after, lost = [0] * BINS, [0] * BINS, 0
+    """Starts per bin of the day that begins at `begin`: nominal, chosen; and how many periods have
+    no time."""
+    before, after, lost = [0] * bins, [0] * bins, 0
     end = begin + timedelta(days=1)
 
     def bin_of(moment: datetime) -> int:
-        return int((moment - begin) / timedelta(days=1) * BINS)
+        return int((moment - begin) / timedelta(days=1) * bins)
 
     # Tasks with one expression share its schedule: it is counted once, times their number.
     plain = {id(each.nominals): each.nominals for each in schedules}

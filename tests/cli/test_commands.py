@@ -86,9 +86,7 @@ def test_a_suspended_task_has_no_next_run(tmp_path: Path) -> None:
 
 
 def test_an_unknown_task_and_a_wrong_file_are_told(tmp_path: Path) -> None:
-    assert (
-        "no task of this name: nobody" in invoke("next", written(tmp_path), "nobody", code=1).output
-    )
+    assert "no such task: nobody" in invoke("next", written(tmp_path), "nobody", code=1).output
     assert 'unknown key "x"' in invoke("next", written(tmp_path, TASKS + "x = 1\n"), code=1).output
 
 
@@ -139,7 +137,7 @@ def test_an_explanation_shows_the_next_runs_of_its_zone() -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("yesterday", "is not a time"), ("2027-03-28T02:30", "does not exist in that zone")],
+    [("yesterday", "is not a time"), ("2027-03-28T02:30", "does not exist in this zone")],
 )
 def test_a_time_that_is_none_is_a_usage_error(text: str, reason: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(
@@ -350,12 +348,12 @@ def test_status_and_plan_know_that_the_clock_is_not_believed(tmp_path: Path, ali
             status = json.loads(asked("status", "--json"))
             assert status["daemon"]["clock"]["recorded"].startswith("2026-06-02T10:0")
             assert status["well"] is False
-            assert "NOTHING DUE STARTS: its clock shows 1990-01-01T02:5" in asked("status")
+            assert "NOTHING DUE STARTS: the clock shows 1990-01-01T02:5" in asked("status")
         plan = json.loads(asked("plan", new, "--json", "--trust-files"))
         assert plan["clock"]["recorded"].startswith("2026-06-02T10:0")
         assert [(row["change"], row["task"]) for row in plan["changes"]] == [("added", "comes")]
         text = asked("plan", new, "--trust-files").splitlines()
-        assert text[0].startswith("NOTHING DUE STARTS: its clock shows 1990-01-01T02:5")
+        assert text[0].startswith("NOTHING DUE STARTS: the clock shows 1990-01-01T02:5")
         if alive:
             assert daemon.events("TaskRunStarted", since=mark) == []
 
@@ -509,7 +507,7 @@ def test_a_whole_journal_is_told_as_whole_and_a_torn_end_is_no_damage(tmp_path: 
     assert "torn end, repaired at the next start" in invoke("journal", "check", str(file)).output
     assert (
         invoke("journal", "repair", "--state-dir", str(tmp_path)).output
-        == "nothing is damaged; nothing was changed\n"
+        == "no damage found, nothing changed\n"
     )
 
 
@@ -605,7 +603,7 @@ def test_the_dump_is_one_event_per_line_and_can_be_narrowed(tmp_path: Path) -> N
         == ""
     )
     assert (
-        "No such file"
+        "no cronpoll state in"
         in invoke("journal", "dump", "--state-dir", str(tmp_path / "absent"), code=3).output
     )
 

@@ -104,7 +104,7 @@ def test_grep_searches_all_runs(room: Room) -> None:
 NOTHING = [
     pytest.param(["idle"], "nothing is kept of any run of idle", id="it has printed nothing"),
     pytest.param(["job", "zz"], "nothing is kept of the run zz of job", id="no such run"),
-    pytest.param(["nobody"], "no task of this name is known", id="no such task"),
+    pytest.param(["nobody"], "no such task", id="no such task"),
     pytest.param(["--grep", "absent"], "no line with 'absent' is kept", id="no such line"),
 ]
 

@@ -24,7 +24,7 @@ from cronpoll import Registration, Silence
 from cronpoll import Scheduler as LibraryScheduler
 from cronpoll.cli.common import ShortTimes
 from cronpoll.cli.main import main
-from cronpoll.cli.status import _plain, _upcoming, balance_line
+from cronpoll.cli.status import _lines, _upcoming, balance_line
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import StateDirectoryError
 from cronpoll.core.events import Event
@@ -266,10 +266,9 @@ async def test_what_is_waited_for_is_told_while_the_clock_is_not_believed() -> N
     recorded = datetime(2026, 6, 2, 3, tzinfo=UTC)
     assert report.daemon.clock == ClockDoubt(world.now, recorded, 840_000)
     assert (report.well, report.tasks[0].next_run) == (False, None)
-    assert _plain(report).splitlines()[1] == (
-        "NOTHING DUE STARTS: its clock shows 1970-01-01T02:56:00Z, and the record reaches until "
-        "2026-06-02T03:00:00Z; the clock has to come back or be synchronised, or is believed as "
-        "it is in 14m"
+    assert _lines(report, None, colour=False).whole().splitlines()[1] == (
+        "NOTHING DUE STARTS: the clock shows 1970-01-01T02:56:00Z, but the record reaches until "
+        "2026-06-02T03:00:00Z; correct or synchronise the clock, or wait 14m"
     )
     await world.passes(minutes=15)
     report = await asked(world)
@@ -286,14 +285,14 @@ async def test_why_state_cannot_be_written_is_told_until_it_can_be() -> None:
     await world.passes(minutes=1)
     report = await asked(world)
     assert (report.daemon.degraded, report.well) == (True, False)
-    summary = _plain(report).splitlines()[0]
+    summary = _lines(report, None, colour=False).whole().splitlines()[0]
     assert ", DEGRADED: state cannot be written, nothing is started (StoreWriteError: " in summary
     assert "No space left on device" in summary
     world.disk.capacity = None
     await world.passes(minutes=1)
     report = await asked(world)
     assert (report.daemon.degraded, report.daemon.degraded_by) == (False, None)
-    assert "DEGRADED" not in _plain(report)
+    assert "DEGRADED" not in _lines(report, None, colour=False).whole()
 
 
 @simulated
@@ -311,7 +310,10 @@ async def test_the_last_slow_write_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert report.daemon.slow_write is not None
     assert report.daemon.slow_write.duration_ms == 2_500
     assert report.well
-    assert _plain(report).splitlines()[1] == "the last slow write took 2.5 s, at 12:01:05"
+    assert (
+        _lines(report, None, colour=False).whole().splitlines()[1]
+        == "the last slow write took 2.5 s, at 12:01:05"
+    )
 
 
 # -- reading beside a living daemon ----------------------------------------------------------------
@@ -505,7 +507,7 @@ def test_an_unknown_task_is_told_and_nothing_else(living: Living) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (
         1,
         "",
-        "cronpoll: no task of this name is known: nobody\n",
+        "cronpoll: no such task: nobody\n",
     )
 
 
@@ -592,14 +594,14 @@ def test_of_a_dead_daemon_the_state_is_still_told(tmp_path: Path) -> None:
             "status", "--config", str(daemon.config), "--state-dir", str(daemon.state), "--check"
         )
         assert done.returncode == 1
-        assert done.stdout.startswith("daemon NOT RUNNING; 2 tasks, 1 not well; times in ")
+        assert done.stdout.startswith("daemon NOT RUNNING; 2 tasks, 1 unhealthy; times in ")
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 def test_where_there_is_nothing_to_read_it_is_one_clear_line(tmp_path: Path, as_json: bool) -> None:
     for directory, reason in (
-        (tmp_path, "there is no state of cronpoll in"),
-        (tmp_path / "absent", "there is no state of cronpoll in"),
+        (tmp_path, "no cronpoll state in"),
+        (tmp_path / "absent", "no cronpoll state in"),
     ):
         result = CliRunner().invoke(
             main, ["status", "--state-dir", str(directory), *(["--json"] if as_json else [])]

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from cronpoll.audit import promises
+from cronpoll.cli.common import EXIT_CODES
 from cronpoll.cli.main import COMMANDS
 from cronpoll.cli.main import main as main_command
 from cronpoll.config import describe
@@ -100,11 +101,12 @@ def pages() -> dict[str, str]:
 
 def _commands() -> str:
     text = (
-        "# Commands\n\n`cronpoll COMMAND --help` prints the same. Exit codes of all of them: 0 all "
-        "is well, 1 the\nanswer is no, 2 called wrongly, 3 the daemon or its state cannot be "
-        "reached. Commands that\nspeak of a daemon take `--state-dir DIR` or `--config FILE` to say "
-        "which is meant. With\n`--json` they print JSON, `--json-schema` prints its schema.\n"
+        "# Commands\n\n`cronpoll COMMAND --help` prints the same. Commands that speak of a daemon "
+        "take `--state-dir DIR`\nor `--config FILE` to say which is meant. With `--json` they print "
+        "JSON, also if they fail;\n`--json-schema` prints its schema.\n\n| exit code | meaning |\n"
+        "|---|---|\n"
     )
+    text += "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
     for name in COMMANDS:
         command = main_command.get_command(click.Context(main_command), name)
         assert command is not None
