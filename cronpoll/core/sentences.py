@@ -214,6 +214,7 @@ SENTENCES: Final[dict[type[e.Event], Callable[[Any], str]]] = {
     e.TaskRunReplaced: lambda event: (
         f"replaced by a later start after {length(event.duration)}{_given_up(event.given_up)}"
     ),
+    e.TaskStartOwed: _note,
     e.TaskStartOrdered: _note,
     e.TaskStartOwed: _note,
     e.TaskStartOrderDropped: _note,
@@ -240,7 +241,7 @@ SENTENCES: Final[dict[type[e.Event], Callable[[Any], str]]] = {
     e.TaskOutputNotKept: _reason_of("its output cannot be kept"),
     e.TaskSurvivorFound: _survivor,
     e.TaskSurvivorsGone: _gone,
-    e.TaskAdded: lambda event: f"added: {event.cron_expression} in {event.zone}",
+    e.TaskAdded: lambda event: f"added{_note(event).removeprefix('registered')}",
     e.TaskPreserved: lambda _: "unchanged",
     e.TaskOverridden: _overridden,
     e.TaskOrphaned: _orphaned,

@@ -54,6 +54,7 @@ ROWS = [
         e.TaskRunReplaced(AT, "t", 90_000.0, "r1", given_up=True),
         "t: replaced by a later start after 1m30s; it did not end and may still be running",
     ),
+    (e.TaskStartOwed(AT, "t", AT, "boot"), "t: a start is owed: the machine has booted"),
     (
         e.TaskStartOrdered(AT, "t", LATER, Operator(0, "root")),
         "t: a start was ordered for 2026-03-02T11:00:00Z (root)",
