@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import tzinfo
 from typing import Final
 
 import click
@@ -22,6 +23,7 @@ from cronpoll.cli.record import HEADINGS, book_of, entry_cells, record_of
 from cronpoll.cli.tables import aligned
 from cronpoll.core import chronicle
 from cronpoll.core.errors import InvalidCronExpressionError
+from cronpoll.core.model import TaskState
 from cronpoll.core.text import visible, well_formed
 from cronpoll.core.view import Attempt, Entry, Note
 from cronpoll.core.words import in_words
@@ -77,7 +79,12 @@ def history(
     if as_json:
         print_json(found)
         return
-    known = book.tasks.get(task)
+    _tell(task, book.tasks.get(task), found, zone, with_output=with_output)
+
+
+def _tell(
+    task: str, known: TaskState | None, found: list[Entry], zone: tzinfo, *, with_output: bool
+) -> None:
     if known is not None and known.registered:
         expression = known.config.cron_expression
         try:
