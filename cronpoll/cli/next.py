@@ -22,6 +22,7 @@ from cronpoll.cli.common import (
 from cronpoll.cli.completing import complete_task
 from cronpoll.cli.tables import aligned
 from cronpoll.config.check import Rules
+from cronpoll.config.registry import Task
 from cronpoll.core.calendar import AnySchedule
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.text import local, visible
@@ -78,13 +79,20 @@ def next_(
     if as_json:
         print_json(rows)
         return
+    _tell(rows, chosen, asked, now if begin is None else None)
+
+
+def _tell(
+    rows: list[Upcoming], chosen: list[Task], zones: dict[str, tzinfo], now: datetime | None
+) -> None:
+    """`now`: distances are from then on, if they are wanted."""
     table = []
     for row in rows:
-        zone = asked[row.task]
+        zone = zones[row.task]
         why = "" if row.nominal is None else f"chosen for {local(row.nominal, zone)}"
         if row.ordered:
             why = f"ordered{'' if row.ordered_by is None else f' by {visible(row.ordered_by)}'}"
-        distance = f"in {span(row.at - now)}" if begin is None else ""
+        distance = "" if now is None else f"in {span(row.at - now)}"
         moment = local(row.at, zone, seconds=row.nominal is not None or row.ordered)
         table.append((moment, visible(row.task), distance, why))
     for line in aligned(table):

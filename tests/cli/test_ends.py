@@ -76,7 +76,8 @@ def test_every_command_ends_with_the_code_of_the_table(
 
 def test_the_table_speaks_of_every_command() -> None:
     spoken_of = {line.split()[0] for line, _ in ENDS}
-    assert set(COMMANDS) - spoken_of == {"init", "serve", "demo"}  # they write, or do not end
+    # They write, or do not end.
+    assert set(COMMANDS) - spoken_of == {"init", "serve", "demo", "takeover"}
 
 
 @pytest.mark.parametrize("line", WITHOUT_STATE)
