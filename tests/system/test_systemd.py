@@ -167,7 +167,7 @@ def test_the_units_know_the_numbers_of_the_program(unit):
 # -- a machine with systemd ------------------------------------------------------------------------
 
 SUITE = "bookworm"
-PACKAGES = "systemd,systemd-sysv,libpam-systemd,dbus,python3"
+PACKAGES = "systemd,systemd-sysv,libpam-systemd,dbus,python3,cron"
 
 
 def cached_root() -> Path:
