@@ -81,7 +81,7 @@ OUTSIDE = {
     "store": {"msgspec"},
     "output": {"msgspec"},
     "config": {"msgspec"},
-    "runtime": {"msgspec", "psutil"},
+    "runtime": {"msgspec", "psutil", "structlog"},
     "daemon": {"apprise", "click", "daemon", "msgspec", "psutil", "watchfiles"},
     "operator": {"aiohttp", "click", "kubernetes_asyncio", "msgspec", "yaml"},
     "web": {"h11", "msgspec", "starlette", "uvicorn"},

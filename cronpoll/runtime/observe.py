@@ -3,14 +3,16 @@
 Values from outside (task names, exception texts, child output) cannot break a line: JSON escapes
 them, and sentences show what does not print as escapes. An observer says which level it wants, so
 that events nobody reads are not built.
+
+Lines of JSON are structlog's. It is imported when such a log is opened, not before: commands that
+only read must not pay.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TextIO
 
@@ -112,6 +114,7 @@ class StreamLog:
         self.level = level
         self._write = stream.write
         self._style: Style = style
+        self._data = _data_logger(stream) if style == "json" else None
 
     def handler(self, clock: Callable[[], datetime]) -> logging.Handler:
         """A handler for the standard library's logging: what callbacks and libraries log, on the
@@ -119,11 +122,12 @@ class StreamLog:
         return _ToStream(self._message, clock)
 
     def __call__(self, event: Event, error: BaseException | None = None) -> None:
-        if self._style == "json":
+        if self._data is not None:
             fields = fields_of(event)
             if error is not None:
                 fields["exception"] = traceback_of(error)
-            self._write(_as_json(fields))
+            # `msg` and not `info`: the level is a field of its own, and structlog adds nothing.
+            self._data.msg(fields.pop("event"), **fields)
         elif not (isinstance(event, TaskRunStarted) and event.is_retry):  # `TaskRetryStarted` is it
             said = sentence(event)
             if not isinstance(event, TaskOutput):  # what others say is left as it is
@@ -134,9 +138,8 @@ class StreamLog:
 
     def _message(self, at: datetime, level: int, name: str, fields: dict[str, str]) -> None:
         """What was logged by others."""
-        if self._style == "json":
-            first = {"event": "LogMessage", "level": name, "at": utc_text(at)}
-            self._write(_as_json({**first, **fields}))
+        if self._data is not None:
+            self._data.msg("LogMessage", at=utc_text(at), level=name, **fields)
             return
         whose = "" if fields["logger"] in ("cronpoll", "root") else f"{fields['logger']}: "
         first_line, *more = fields["message"].splitlines() or [""]
@@ -202,10 +205,20 @@ def fields_of(event: Event) -> dict[str, Any]:
     return {"event": fields.pop("event"), "level": _LEVELS[event.level], **fields}
 
 
-def _as_json(fields: dict[str, Any]) -> str:
+def _data_logger(stream: TextIO) -> Any:
+    import structlog
+
+    return structlog.wrap_logger(
+        structlog.WriteLogger(stream),
+        processors=[_in_order, structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.BoundLogger,
+    )
+
+
+def _in_order(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
     """When, how bad, and what come first: people read JSON lines, too."""
     first = {key: fields.pop(key) for key in ("at", "level", "event")}
-    return json.dumps({**first, **fields}) + "\n"
+    return {**first, **fields}
 
 
 def traceback_of(error: BaseException) -> str:

@@ -642,6 +642,7 @@ HEAVY = {
     "shutil",
     "signal",
     "socket",
+    "structlog",
     "subprocess",
     "tempfile",
     "tomllib",
