@@ -18,19 +18,17 @@ from cronpoll.runtime.hostzone import HostZone
 
 @click.command(
     epilog="Example: cronpoll at 22:30 nightly-backup",
-    short_help="Start a task once, at a time to come.",
+    short_help="Start a task once, at a later time.",
 )
 @click.argument("time")
 @click.argument("task", shell_complete=complete_task)
-@click.option(
-    "--cancel", is_flag=True, help="Do not make the start that was ordered for this time."
-)
+@click.option("--cancel", is_flag=True, help="Cancel the start ordered for this time.")
 @with_place
 @with_json
 def at(
     time: str, task: str, cancel: bool, state_dir: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Start a task by hand at a time to come: once, also if the daemon is restarted meanwhile.
+    """Start a task by hand at a later time: once, even if the daemon is restarted meanwhile.
 
     TIME is ISO 8601 (2026-11-01T22:30, in this machine's zone unless it has an offset), a time of
     day (22:30: the next one), or a distance (+2h). If the task runs then, it starts directly after

@@ -58,12 +58,12 @@ _MONTHS: Final = (
 )
 @click.argument("record", required=False, metavar="[DIR|FILE]", type=click.Path(allow_dash=True))
 @with_place
-@click.option("--since", metavar="TIME", help="Judge only what happened from then on.")
+@click.option("--since", metavar="TIME", help="Only what happened since then.")
 @click.option(
     "--task",
     metavar="NAME",
     shell_complete=complete_task,
-    help="Report only what concerns this task.",
+    help="Report only on this task.",
 )
 @click.option("--list", "listed", is_flag=True, help="Print what is promised, and stop.")
 @click.option("-v", "--verbose", is_flag=True, help="Also print every promise and how it was kept.")
@@ -78,7 +78,7 @@ def audit(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Judge what is recorded by what is promised.
+    """Check the record against what cronpoll promises.
 
     Reads a state directory, a file of its journal, or a log in JSON (at level debug; "-" is
     standard input), computes anew when every task was due, and checks every start, end and
@@ -107,7 +107,7 @@ def audit(
     _must_be_judged(place, report, unread)
     if unread.lines:
         report.notes.append(
-            f"inconclusive: {unread.lines} lines are no events of this version, and were passed "
+            f"inconclusive: {unread.lines} lines are not events of this version and were passed "
             "over"
         )
     if task is not None:
@@ -125,7 +125,7 @@ def _must_be_judged(place: str, report: Report, unread: _Unread) -> None:
         fail(nothing_in(place) if os.path.isdir(place) else f"{place}: no events", UNREACHABLE)
     if not unread.detailed and not _is_journal(place):
         fail(
-            f"{place} is a log without its debug lines, and cannot be judged; "
+            f"{place} is a log without debug lines and cannot be judged; "
             "run cronpolld with --log-level debug, or give its state directory",
             UNREACHABLE,
         )
@@ -311,10 +311,10 @@ def _open(obligation: Obligation) -> str:
 
 def _line(verdict: Verdict) -> str:
     text = {
-        "kept": f"kept {verdict.occasions:,} times",
-        "violated": f"VIOLATED {verdict.violations:,} times of {verdict.occasions:,}",
+        "kept": f"kept {_times(verdict.occasions)}",
+        "violated": f"VIOLATED {_times(verdict.violations)} of {verdict.occasions:,}",
         "inconclusive": (
-            f"inconclusive: {verdict.open:,} still open, kept {verdict.occasions:,} times"
+            f"inconclusive: {verdict.open:,} still open, kept {_times(verdict.occasions)}"
         ),
         "no occasion": "no occasion",
     }[verdict.verdict]
@@ -362,3 +362,7 @@ def _on_paper(report: Report) -> dict[str, Any]:
         "unjudged": [{"task": name, "text": text} for name, text in report.unjudged],
         "notes": report.notes,
     }
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")

@@ -44,12 +44,10 @@ _INK: Final = {"failed": "red", "interrupted": "red", "stopped": "yellow", "repl
     default=50,
     show_default=True,
     type=click.IntRange(1),
-    help="How many entries, the newest.",
+    help="How many entries; the newest.",
 )
-@click.option("--since", metavar="TIME", help="Only what is not older.")
-@click.option(
-    "--output", "with_output", is_flag=True, help="Also the last lines that failed runs printed."
-)
+@click.option("--since", metavar="TIME", help="Only what happened since then.")
+@click.option("--output", "with_output", is_flag=True, help="Also the last lines of failed runs.")
 @with_json(list[Entry])
 def history(
     task: str,

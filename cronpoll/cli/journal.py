@@ -34,9 +34,9 @@ from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.journal.repair import Inspection, inspect, repair, segments
 
 
-@click.group(short_help="Check, read out or repair the journal.")
+@click.group(short_help="Check, print or repair the journal.")
 def journal() -> None:
-    """Look at the journal, read it out, or repair it."""
+    """Check, print or repair the journal."""
 
 
 @contextmanager
@@ -108,12 +108,12 @@ def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_
 @click.option(
     "--task", metavar="NAME", shell_complete=complete_task, help="Only events of this task."
 )
-@click.option("--since", metavar="TIME", help="Only what is not older.")
+@click.option("--since", metavar="TIME", help="Only what happened since then.")
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="Accepted for uniformity: it always prints JSON, one object per line.",
+    help="The output is always JSON, one object per line.",
 )
 def dump(
     state_dir: str | None,
@@ -146,7 +146,7 @@ def dump(
 def repair_(
     place: str | None, state_dir: str | None, config: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Make a state directory usable again whose journal is damaged. The daemon has to be stopped.
+    """Repair a state directory whose journal is damaged. Stop the daemon first.
 
     What the intact records say becomes the state; the damaged file is kept in aside/ as it is.
     Restore a backup instead if you have one: a start among the lost records may be made again.

@@ -96,9 +96,9 @@ def logs(
     is nothing to show.
     """
     if task is None and text is None:
-        raise click.UsageError("say which TASK, or --grep TEXT to search the output of all")
+        raise click.UsageError("give a TASK, or --grep TEXT to search all output")
     if follow and (task is None or as_json):
-        raise click.UsageError("--follow is for one task, and for people")
+        raise click.UsageError("--follow needs one TASK and no --json")
     reader, zone = reader_of(state_dir, config), HostZone()().tzinfo
     begin = None if since is None else moment_given(since, zone)
     kept, wanted, show = OutputReader(reader.place), _Wanted(text, stderr), _Show(zone, raw=raw)

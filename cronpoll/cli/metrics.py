@@ -44,10 +44,10 @@ def _tally_in(path: str) -> Tally | None:
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Write them here, in one go, instead of printing them.",
+    help="Write them to this file, atomically, instead of printing them.",
 )
 def metrics(state_dir: str | None, config: str | None, output: str | None) -> None:
-    """Print what monitoring asks for, in the text format of Prometheus.
+    """Print metrics in the text format of Prometheus.
 
     Works on the state directory of a living or a dead daemon: `cronpoll_up` says which. Run it
     every minute for the textfile collector of the node exporter.

@@ -46,7 +46,7 @@ from cronpoll.runtime.clock import SystemClock
     type=click.IntRange(1, 10_000),
     help="How many runs.",
 )
-@click.option("--from", "begin", metavar="TIME", help="After this time, not after now.")
+@click.option("--from", "begin", metavar="TIME", help="Start from this time instead of now.")
 @with_json(list[Upcoming])
 def next_(
     file: str | None,

@@ -11,9 +11,9 @@ from cronpoll.core.text import visible
 from cronpoll.core.view import Tried
 
 
-@click.group(short_help="Try whom the registry file tells.")
+@click.group(short_help="Test a notification target.")
 def notify() -> None:
-    """Try the targets of a registry file, its [notify] tables."""
+    """Test the targets in the [notify] tables of a registry file."""
 
 
 @notify.command(epilog="Example: cronpoll notify test ops -c tasks.toml")
@@ -23,8 +23,8 @@ def notify() -> None:
 )
 @with_json(Tried)
 def test(name: str, config: str, as_json: bool) -> None:
-    """Send a notice that says it is a test to the target NAME, from here and now. The daemon is
-    not asked; it may have other rights. Exit code 1 if the target does not take it."""
+    """Send a test notice to the target NAME, from this process: the daemon may have other
+    rights. Exits with 1 if the target does not accept it."""
     from cronpoll.config.check import Rules
     from cronpoll.core.notices import Message, Notice
     from cronpoll.daemon.delivery import deliver
@@ -35,7 +35,7 @@ def test(name: str, config: str, as_json: bool) -> None:
     registry = checked(config, now, HostZone()().tzinfo, Rules(imports=False))
     if name not in registry.targets:
         known = ", ".join(registry.targets) or "none"
-        fail(f"{config}: there is no table [notify.{name}]; there are: {known}", NO)
+        fail(f"{config}: no table [notify.{name}]; there are: {known}", NO)
     title, text = "A test of cronpoll", "If you read this, notices arrive here."
     stamp = f"test-{now:%Y%m%dT%H%M%S%f}"
     whose = (each.name for each in registry.tasks if each.notify and name in (each.notify.to or ()))
@@ -45,5 +45,5 @@ def test(name: str, config: str, as_json: bool) -> None:
         print_json(Tried(name, stamp, error is None, error))
         sys.exit(0 if error is None else NO)
     if error is not None:
-        fail(f"{name} has not taken it: {error}", NO)
-    click.echo(f"{visible(name)} has taken it; its id is {stamp}")
+        fail(f"{name} did not accept it: {error}", NO)
+    click.echo(f"{visible(name)} accepted it, id {stamp}")

@@ -45,9 +45,7 @@ _SIGNS: Final[dict[ChangeKind, str]] = {
 @click.argument("new", metavar="NEW.toml", type=click.Path())
 @with_place
 @click.option("--no-import", is_flag=True, help="Do not import the callbacks of the new file.")
-@click.option(
-    "--trust-files", is_flag=True, help="As root: import also what others could have written."
-)
+@click.option("--trust-files", is_flag=True, help="As root: skip the ownership checks.")
 @with_json(Plan)
 def plan(
     new: str,
@@ -83,7 +81,7 @@ def plan(
     for change in changes:
         click.echo(f"{_SIGNS[change.change]} {visible(change.task)}: {visible(change.text)}")
     if not changes:
-        click.echo("nothing would change")
+        click.echo("no changes")
 
 
 def _zone_of_daemon(book: Book, *, alive: bool) -> NamedZone:
@@ -108,6 +106,6 @@ def _answer(directory: str) -> wire.Waiting:
     except wire.UnreachableError as error:
         answer = wire.Refused(error=str(error))
     if isinstance(answer, wire.Refused):
-        click.echo(f"who waits for a slot is not known: {visible(answer.error)}", err=True)
+        click.echo(f"cannot tell who waits for a slot: {visible(answer.error)}", err=True)
         return nothing
     return answer

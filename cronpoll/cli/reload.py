@@ -16,13 +16,13 @@ RELOAD_SECONDS: Final = 600.0
 """Importing every callback of a large file in a child takes its time."""
 
 
-@click.command(epilog="Example: cronpoll reload", short_help="Let the daemon read its file again.")
+@click.command(epilog="Example: cronpoll reload", short_help="Make the daemon reload its file.")
 @with_place
 @with_json
 def reload(state_dir: str | None, config: str | None, as_json: bool) -> None:
-    """Let the daemon read its registry file again, and say what it makes of it.
+    """Make the daemon reload its registry file, and show the result.
 
-    It follows changes by itself; this is for whoever wants to see the answer. Exits with 1 if the
+    The daemon follows changes by itself; this is for seeing the answer. Exits with 1 if the
     file was rejected.
     """
     answer = asked(wire.Reload(), wire.Reloaded, state_dir, config, as_json, RELOAD_SECONDS)
@@ -35,5 +35,7 @@ def reload(state_dir: str | None, config: str | None, as_json: bool) -> None:
         else:
             for problem in answer.problems:
                 click.echo(visible(problem))
-            click.echo(f"rejected, what was in force stays: {visible(answer.reason)}", err=True)
+            click.echo(
+                f"rejected, previous version stays in force: {visible(answer.reason)}", err=True
+            )
     sys.exit(0 if answer.accepted else NO)

@@ -22,8 +22,8 @@ def resume(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """End the rest of tasks: by name, by pattern ('db-*'), or by tag. Nothing that was due
-    meanwhile is made up for."""
+    """Resume suspended tasks by name, pattern ('db-*') or tag. What was due meanwhile is not
+    made up for."""
     task = single(tasks, tags)
     if task is None:
         order, place = wire.Resume(task=""), (state_dir, config)

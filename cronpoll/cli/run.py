@@ -22,10 +22,8 @@ DETACHED: Final = 130
 
 @click.command(epilog="Example: cronpoll run nightly-backup --wait")
 @with_tasks
-@click.option(
-    "--wait", is_flag=True, help="Wait until the run has ended, and exit with its exit code."
-)
-@click.option("--follow", is_flag=True, help="As --wait, and show what it prints as it comes.")
+@click.option("--wait", is_flag=True, help="Wait for the run to end, and exit with its exit code.")
+@click.option("--follow", is_flag=True, help="Like --wait, and show its output as it comes.")
 @with_place
 @with_json
 def run(
@@ -37,7 +35,7 @@ def run(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Start tasks now, by hand: by name, by pattern ('db-*'), or by tag.
+    """Start tasks now by name, pattern ('db-*') or tag.
 
     Settles nothing: the task still runs when it is due. Works while it is suspended; refused while
     it runs.
@@ -51,7 +49,7 @@ def run(
         order_several(order, tasks, tags, place, as_json, lambda told: f"started as {told.run_id}")
         return
     if follow and as_json:
-        raise click.UsageError("--follow is for people; --wait --json says how the run ended")
+        raise click.UsageError("--follow does not go with --json; use --wait --json")
     if wait or follow:
         _wait_for(task, state_directory(state_dir, config), as_json, follow=follow)
     answer = asked(wire.Run(task=task), wire.Started, state_dir, config, as_json)
@@ -84,7 +82,7 @@ def _wait_for(task: str, directory: str, as_json: bool, *, follow: bool) -> NoRe
         for output in following:
             output.finish()
     except wire.UnreachableError as error:
-        lost = "" if not begun else f"; what became of the run {begun[0]}, cronpoll history says"
+        lost = "" if not begun else f"; see cronpoll history for the run {begun[0]}"
         refused(f"{error}{lost}", UNREACHABLE, as_json)
     except KeyboardInterrupt:
         if begun:

@@ -23,7 +23,7 @@ def with_tasks(command: F) -> F:
         "--tag",
         "tags",
         multiple=True,
-        help="Every task with this tag; given several times: with all of them.",
+        help="Every task with this tag; repeat it for tasks with all of them.",
     )(command)
     return click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)(
         command
@@ -33,7 +33,7 @@ def with_tasks(command: F) -> F:
 def single(tasks: tuple[str, ...], tags: tuple[str, ...]) -> str | None:
     """The task, if just one is meant by its name."""
     if not tasks and not tags:
-        raise click.UsageError("name a task, a pattern such as 'db-*', or a --tag")
+        raise click.UsageError("give a task, a pattern like 'db-*', or a --tag")
     if len(tasks) == 1 and not tags and not _GLOB & set(tasks[0]):
         return well_formed(tasks[0])
     return None

@@ -53,7 +53,7 @@ def web() -> Any:
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Believe the user header of this address, or of `unix`. May be given several times.",
+    help="Trust the user header from this address, or from `unix`. Repeatable.",
 )
 @click.option(
     "--proxy-header",
@@ -67,14 +67,14 @@ def web() -> Any:
     "operators",
     multiple=True,
     metavar="NAME",
-    help="A user of the proxy who may act. The others look.",
+    help="A user of the proxy who may act; others may only look. Repeatable.",
 )
 @click.option(
     "--host",
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A name under which browsers ask for the page, besides localhost.",
+    help="A host name of the page besides localhost. Repeatable.",
 )
 def serve(
     state_dir: str | None,

@@ -89,7 +89,7 @@ class Printer(Observer):
 @click.command(
     epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26 --down "
     "2026-10-25T01:00..2026-10-25T04:00",
-    short_help="The real scheduler through a period.",
+    short_help="The real scheduler on a simulated clock.",
 )
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
@@ -99,13 +99,13 @@ class Printer(Observer):
     "--down",
     multiple=True,
     metavar="A..B",
-    help="The daemon is down from A to B. May be given several times.",
+    help="The daemon is down from A to B. Repeatable.",
 )
 @click.option(
     "--take",
     metavar="DURATION",
     default="0s",
-    help='How long each run takes, such as "90s". [default: no time]',
+    help='How long each run takes, like "90s". [default: no time]',
 )
 @click.option("--each", is_flag=True, help="Print every start as it happens, not the summary.")
 @click.option(

@@ -34,23 +34,21 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 @click.command(
     epilog="Example: cronpoll spread tasks.toml nightly-backup --hosts 1000",
-    short_help="How starts fall over a day.",
+    short_help="How starts spread over a day.",
 )
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
-@click.option(
-    "--day", metavar="DATE", help="Which day, by this machine's zone. [default: tomorrow]"
-)
+@click.option("--day", metavar="DATE", help="The day, in this machine's zone. [default: tomorrow]")
 @click.option(
     "--hosts",
     default=1,
     show_default=True,
     type=click.IntRange(1, 100_000),
-    help="So many hosts with this file.",
+    help="Number of hosts with this file.",
 )
 @with_json(Histogram)
 def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_json: bool) -> None:
-    """Show how starts fall over a day: as cron would have them, and with the windows.
+    """Show how starts fall over a day: without windows, and with them.
 
     With --hosts, as if each host had its own number at the end of the salt.
     """

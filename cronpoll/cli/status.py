@@ -62,7 +62,7 @@ _MOST_LINES: Final = 200
 """Failing tasks of which the last line is shown."""
 _A_WHILE: Final = timedelta(seconds=5)
 _USUAL: Final = timedelta(days=14)
-_TOO_MUCH: Final = "too much to count in passing; name tasks to have theirs counted"
+_TOO_MUCH: Final = "too much to count here; name tasks to count theirs"
 _STYLES: Final = {
     "failing": "red",
     "quarantined": "red",
@@ -81,17 +81,17 @@ _STYLES: Final = {
 @click.option(
     "--failing",
     is_flag=True,
-    help="Only tasks whose last run failed, or that are kept from running.",
+    help="Only unhealthy tasks: failed, interrupted, or held back.",
 )
 @click.option(
     "--check",
     is_flag=True,
-    help="Exit with 1 if the daemon is not alive and well, or if a task is failing.",
+    help="Exit with 1 if the daemon or a task is unhealthy.",
 )
 @click.option(
     "--daemon", is_flag=True, help="With --check: tasks do not count, only the daemon does."
 )
-@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every two seconds, until Ctrl-C.")
 @with_json(Status)
 def status(
     tasks: tuple[str, ...],
@@ -110,7 +110,7 @@ def status(
     """
     reader = reader_of(state_dir, config)
     if watch and as_json:
-        raise click.UsageError("--watch is for people; ask again with --json instead")
+        raise click.UsageError("--watch does not go with --json; repeat the command instead")
     if watch:
         _watch(reader, tasks, failing)
         return
@@ -299,7 +299,7 @@ def _remark(task: Task, now: datetime, short: ShortTimes) -> str:
         runs.append(f"usually {span(timedelta(milliseconds=task.usual_ms))}")
     if task.slow is not None:
         runs.append(f"SLOW: {task.slow}")
-    left = [] if task.registered else ["the file does not have it any more"]
+    left = [] if task.registered else ["removed from the file"]
     ordered = [f"a start at {short(start.due_at)} is ordered" for start in task.ordered]
     return "; ".join([*runs, *_suspension(task, now, short), *ordered, *left])
 
@@ -326,7 +326,7 @@ def _summary(report: Status) -> str:
         if daemon.memory_bytes is not None:
             text += f", {daemon.memory_bytes / 2**20:.0f} MiB"
         if daemon.silent:
-            text += ", but it does NOT ANSWER"
+            text += ", but it is NOT RESPONDING"
         if daemon.degraded:
             why = "" if daemon.degraded_by is None else f" ({visible(daemon.degraded_by)})"
             text += f", DEGRADED: state cannot be written, nothing is started{why}"
@@ -358,14 +358,14 @@ def _notices(daemon: Scheduler, now: datetime) -> list[str]:
     if daemon.rejected is not None:
         since, reason = utc_text(daemon.rejected.since), visible(daemon.rejected.reason)
         lines.append(
-            f"{visible(daemon.config or '')} REJECTED since {since}; what was accepted "
-            f"before is in force: {reason}"
+            f"{visible(daemon.config or '')} REJECTED since {since}; the "
+            f"previous version stays in force: {reason}"
         )
     for down in daemon.targets_down:
         short = ShortTimes(now, HostZone()().tzinfo)
         again = "" if down.again_at is None else f", the next {short(down.again_at)}"
         lines.append(
-            f"notify.{visible(down.target)} TAKES NOTHING since {short(down.since)}: "
+            f"notify.{visible(down.target)} UNREACHABLE since {short(down.since)}: "
             f"{visible(down.error)}; tries: {down.tries}{again}; notices waiting: {down.waiting}"
         )
     return lines

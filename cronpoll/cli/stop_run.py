@@ -23,7 +23,7 @@ from cronpoll.daemon import wire
     "--tag",
     "tags",
     multiple=True,
-    help="Every task with this tag; given several times: with all of them.",
+    help="Every task with this tag; repeat it for tasks with all of them.",
 )
 @with_place
 @with_json
@@ -46,7 +46,7 @@ def stop_run(
     name = single(tasks, tags)
     if name is None:
         if run is not None:
-            raise click.UsageError("a run is one of a single task, given by its name")
+            raise click.UsageError("RUN needs a single TASK, given by its name")
         order, place = wire.StopRun(task=""), (state_dir, config)
         order_several(order, tasks, tags, place, as_json, lambda told: told.state or "")
         return

@@ -14,7 +14,7 @@ from cronpoll.daemon import wire
 
 @click.command(
     epilog='Example: cronpoll suspend nightly-backup --for 2h --reason "disk is being replaced"',
-    short_help="Let a task rest until it is resumed.",
+    short_help="Suspend a task until it is resumed.",
 )
 @with_tasks
 @click.option("--for", "lasting", metavar="DURATION", help="Resume it by itself after so long.")
@@ -30,7 +30,7 @@ def suspend(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Let tasks rest, by name, by pattern ('db-*'), or by tag: nothing of them starts until
+    """Suspend tasks by name, pattern ('db-*') or tag: nothing of them starts until
     `cronpoll resume`, or until the time is over; over restarts and edits of the file."""
     if len(reason) > wire.REASON_LIMIT:
         raise click.BadParameter(f"at most {wire.REASON_LIMIT} characters", param_hint="--reason")

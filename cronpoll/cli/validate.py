@@ -34,11 +34,9 @@ from cronpoll.runtime.hostzone import HostZone
 @click.option(
     "--no-import",
     is_flag=True,
-    help="Check everything but the callbacks: no code of yours is executed.",
+    help="Do not import the callbacks: none of your code is executed.",
 )
-@click.option(
-    "--trust-files", is_flag=True, help="As root: import also what others could have written."
-)
+@click.option("--trust-files", is_flag=True, help="As root: skip the ownership checks.")
 @click.option(
     "--elsewhere",
     is_flag=True,
@@ -48,7 +46,7 @@ from cronpoll.runtime.hostzone import HostZone
 @click.option(
     "--fix",
     is_flag=True,
-    help="First rewrite steps, names and macros in strict language, where they stand.",
+    help="First rewrite steps, names and macros in place, in the strict language.",
 )
 def validate(
     files: tuple[str, ...],
@@ -136,7 +134,7 @@ def _fix(file: str) -> None:
     except UnicodeDecodeError:
         return  # told with its place by the check
     except OSError as error:
-        fail(f"{visible(file)} cannot be put right: {error.strerror}", UNREACHABLE)
+        fail(f"{visible(file)} cannot be fixed: {error.strerror}", UNREACHABLE)
     for each in fixes:
         place = f"{visible(file)}:{each.line}"
         click.echo(f"{place}: fixed: {visible(each.before)} → {visible(each.after)}", err=True)

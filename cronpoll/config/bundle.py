@@ -82,11 +82,11 @@ def alone(file: str, content: bytes) -> Bundle:
 def include(value: Any) -> tuple[str, ...]:
     """What `include` may be: names of files, with * and ? in them."""
     if not isinstance(value, list):
-        raise WrongError('expected a list of files, such as ["conf.d/*.toml"]')
+        raise WrongError('expected a list of files like ["conf.d/*.toml"]')
     for index, each in enumerate(value):
         with inner(index):
             if "**" in filled(each):
-                raise WrongError("expected no **: one directory is looked into, not all below it")
+                raise WrongError("** is not supported: name each directory")
     return tuple(value)
 
 

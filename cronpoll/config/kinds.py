@@ -84,7 +84,7 @@ def _callback(value: Any) -> str:
 def _command(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise WrongError(
-            'expected a list of words, such as ["pg_dump", "-Fc", "shop"]; there is no shell'
+            'expected a list of words like ["pg_dump", "-Fc", "shop"]; there is no shell'
         )
     for word in value:
         plain(word)
@@ -95,7 +95,7 @@ def _command(value: Any) -> tuple[str, ...]:
 
 def _list_of_text(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise WrongError('expected a list of texts, such as ["."]')
+        raise WrongError('expected a list of texts like ["."]')
     return tuple(filled(item) for item in value)
 
 
@@ -119,13 +119,13 @@ def _size(value: Any) -> int:
         size = int(match[1]) << 10 * " KMGT".index(match[2] or " ")
     good = isinstance(size, int) and not isinstance(size, bool)
     if not good or not _LEAST_MEMORY <= size <= _MOST_MEMORY:
-        raise WrongError('expected a size such as "512M" or "2G", or a number of bytes, from 1M on')
+        raise WrongError('expected a size like "512M" or "2G", or a number of bytes, from 1M on')
     return int(size)
 
 
 def _limits(value: Any) -> Limits:
     if not isinstance(value, dict) or not value:
-        raise WrongError('expected a table, such as { memory = "512M", cpu = "10m", files = 1024 }')
+        raise WrongError('expected a table like { memory = "512M", cpu = "10m", files = 1024 }')
     found: dict[str, int] = {}
     for key, given in value.items():
         with inner(key):
@@ -163,13 +163,13 @@ _MOST_CODES: Final = 256
 def _codes(value: Any) -> tuple[int, ...]:
     good = isinstance(value, list) and 0 < len(value) <= _MOST_CODES
     if not good or not all(type(each) is int and 0 <= each <= 255 for each in value):
-        raise WrongError("expected a list of exit codes from 0 to 255, such as [0, 1]")
+        raise WrongError("expected a list of exit codes from 0 to 255 like [0, 1]")
     return tuple(dict.fromkeys(value))
 
 
 def _umask(value: Any) -> int:
     if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):
-        raise WrongError('expected three octal digits in quotes, such as "027"')
+        raise WrongError('expected three octal digits in quotes like "027"')
     return int(value, 8)
 
 

@@ -226,9 +226,7 @@ class _Reader:
                 self.problems.add((key,), text, at_key=True)
                 continue
             hint = None if self.problems.full() else close(key, known)
-            also = (
-                f'; did you mean "{hint}"?' if hint else f"; known are {', '.join(sorted(known))}"
-            )
+            also = f'; did you mean "{hint}"?' if hint else f"; known: {', '.join(sorted(known))}"
             text = f'unknown key "{abbreviate(key, 60)}"{also}'
             self.problems.add((*path, key), text, task, at_key=True)
 
@@ -346,7 +344,7 @@ class _Reader:
             if name not in self._target_names:
                 hint = close(name, self._target_names)
                 also = f'; did you mean "{hint}"?' if hint else ""
-                text = f"{label}: there is no table [notify.{abbreviate(name, 60)}]{also}"
+                text = f"{label}: no table [notify.{abbreviate(name, 60)}]{also}"
                 self.problems.add(path, text, task)
 
     def _check_wish(
@@ -373,7 +371,7 @@ class _Reader:
             return options
         path = (*path, "retry")
         if not isinstance(retry, dict):
-            expected = 'expected a table, such as { delay = "5m", backoff = 2 }'
+            expected = 'expected a table like { delay = "5m", backoff = 2 }'
             self.problems.add(path, f"retry: {expected}", task)
             return options
         if "retry_delay" in table:

@@ -42,12 +42,12 @@ _CLAUSES: Final = {"hours": (0, 23), "dow": (0, 6), "dom": (1, 31), "months": (1
 
 def _table(value: Any, known: Iterable[str], example: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise WrongError(f"expected a table, such as {example}")
+        raise WrongError(f"expected a table like {example}")
     names = list(known)
     for key in value:
         if key not in names:
             hint = close(key, names)
-            also = f'; did you mean "{hint}"?' if hint else f"; known are {', '.join(names)}"
+            also = f'; did you mean "{hint}"?' if hint else f"; known: {', '.join(names)}"
             raise WrongError(f'unknown key "{abbreviate(key, 60)}"{also}', key)
     return value
 
@@ -77,7 +77,7 @@ def window(value: Any) -> Window:
     for key in ("mode", "duration"):
         if key not in table:
             raise WrongError(
-                f'the key "{key}" is missing; expected such as {{ mode = "after", duration '
+                f'the key "{key}" is missing; expected something like {{ mode = "after", duration '
                 f'= "3h" }}'
             )
     mode = _one_of(table["mode"], get_args(Mode), "mode")
@@ -94,7 +94,7 @@ def distribution(value: Any) -> Distribution:
         return Distribution(name=_one_of(value, get_args(Shape)))
     example = '{ name = "skewEarly", shape = 2 }'
     if not isinstance(value, dict) or "name" not in value:
-        raise WrongError(f'expected a name such as "uniform", or a table such as {example}')
+        raise WrongError(f'expected a name like "uniform", or a table like {example}')
     name = _one_of(value["name"], get_args(Shape), "name")
     table = _table(value, ("name", *_PARAMETERS[name]), example)
     fields: dict[str, Any] = {"name": name}
@@ -132,11 +132,11 @@ def constraints(value: Any) -> Constraints:
         value, (*_CLAUSES, "between", "dates"), '{ hours = ["9-17"], dow = [1, 2, 3, 4, 5] }'
     )
     if not table:
-        raise WrongError("it is empty; expected at least one clause, such as hours = [1, 2]")
+        raise WrongError("empty; expected at least one clause like hours = [1, 2]")
     fields: dict[str, Any] = {}
     for key, entries in table.items():
         if not isinstance(entries, list) or not entries:
-            raise WrongError("expected a list that is not empty", key)
+            raise WrongError("expected a non-empty list", key)
         with inner(key):
             if key in _CLAUSES:
                 fields[key] = _numbers(entries, *_CLAUSES[key])
@@ -161,7 +161,7 @@ def _numbers(entries: list[Any], low: int, high: int) -> tuple[int, ...]:
         good = isinstance(first, int) and isinstance(last, int) and not isinstance(entry, bool)
         if not (good and low <= first <= last <= high):
             raise WrongError(
-                f'expected numbers from {low} to {high}, or ranges such as "{low}-{high}"',
+                f'expected numbers from {low} to {high}, or ranges like "{low}-{high}"',
                 index,
             )
         found.update(range(first, last + 1))
@@ -175,12 +175,12 @@ def _between(entry: Any) -> tuple[int, int]:
             r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", entry, re.ASCII
         )
     if match is None:
-        raise WrongError('expected times of day such as "22:00-06:00"')
+        raise WrongError('expected times of day like "22:00-06:00"')
     return int(match[1]) * 60 + int(match[2]), int(match[3]) * 60 + int(match[4])
 
 
 def _dates(entry: Any) -> tuple[date, date]:
-    expected = 'expected days such as "2026-12-24", or "2026-12-24..2027-01-06"'
+    expected = 'expected days like "2026-12-24", or "2026-12-24..2027-01-06"'
     if isinstance(entry, date) and not isinstance(entry, datetime):
         return entry, entry
     if not isinstance(entry, str):

@@ -37,14 +37,14 @@ PLACEHOLDERS: Final = ("id", "title", "text", "task", "kind", "since", "host")
 def _address(value: Any) -> Value:
     found = variables.value_or_place(value)
     if isinstance(found, str) and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", found):
-        raise WrongError('expected an address, such as "https://example.org/hook"')
+        raise WrongError('expected an address like "https://example.org/hook"')
     return found
 
 
 def _apprise_address(value: Any) -> Value:
     found = variables.value_or_place(value)
     if isinstance(found, str) and not re.fullmatch(r"[a-z][a-z0-9+.-]*://\S+", found):
-        raise WrongError('expected an address of apprise, such as "ntfys://ntfy.example.org/ops"')
+        raise WrongError('expected an address of apprise like "ntfys://ntfy.example.org/ops"')
     return found
 
 
@@ -55,7 +55,7 @@ def _apprise(value: Any) -> tuple[Value, ...]:
 
 def _body(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not value:
-        raise WrongError('expected a table, such as { text = "{title}: {text}" }')
+        raise WrongError('expected a table like { text = "{title}: {text}" }')
     try:
         msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError):
@@ -69,7 +69,7 @@ _MAIL: Final = r"[^\s@<>,;:\"]+(@[^\s@<>,;:\"]+)?"
 
 def _mail_address(value: Any) -> str:
     if not re.fullmatch(_MAIL, filled(value)):
-        raise WrongError('expected a mail address, such as "ops@example.org"')
+        raise WrongError('expected a mail address like "ops@example.org"')
     return str(value)
 
 
@@ -81,7 +81,7 @@ def _mail(value: Any) -> tuple[str, ...]:
 def _server(value: Any) -> str:
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/]+):([0-9]{1,5})", filled(value))
     if match is None or not 0 < int(match[2]) < 65_536:
-        raise WrongError('expected a server and its port, such as "mail.example.org:587"')
+        raise WrongError('expected a server and its port like "mail.example.org:587"')
     return str(value)
 
 
@@ -290,7 +290,7 @@ _READ: Final = {
 
 def _wish(value: Any) -> Wish:
     if not isinstance(value, dict) or not value:
-        raise WrongError('expected a table, such as { to = "ops", after = 3 }')
+        raise WrongError('expected a table like { to = "ops", after = 3 }')
     found: dict[str, Any] = {}
     for key, given in value.items():
         with inner(key):

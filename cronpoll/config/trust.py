@@ -51,7 +51,7 @@ def untrusted(path: str, opened: int | None = None) -> Distrust | None:
             real = os.path.dirname(real)
             distrust = _judged(real, os.lstat(real))
     except OSError as error:
-        return Distrust(real, f"cannot be looked at: {error.strerror}")
+        return Distrust(real, f"cannot be checked: {error.strerror}")
     return distrust
 
 

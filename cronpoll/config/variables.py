@@ -174,7 +174,7 @@ def _unquoted(written: str) -> str | None:
 def environment(value: Any) -> dict[str, Value]:
     """`{ PGHOST = "db", PGPASSWORD = { file = "/run/secrets/pg" } }`."""
     if not isinstance(value, dict):
-        raise WrongError('expected a table, such as { PGHOST = "db" }')
+        raise WrongError('expected a table like { PGHOST = "db" }')
     found: dict[str, Value] = {}
     for name, given in value.items():
         if not name or "=" in name or "\0" in name:
@@ -226,10 +226,10 @@ def files(value: Any) -> tuple[str, ...]:
 
 def inherited(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise WrongError('expected a list of names, such as ["LANG"]')
+        raise WrongError('expected a list of names like ["LANG"]')
     for name in value:
         if not isinstance(name, str) or not re.fullmatch(_NAME, name, re.ASCII):
-            raise WrongError('expected names of variables, such as ["HTTP_PROXY"]')
+            raise WrongError('expected names of variables like ["HTTP_PROXY"]')
         if _OURS.fullmatch(name):
             raise WrongError(f"{name} is the daemon's own; a run must not have it")
     return tuple(dict.fromkeys(value))

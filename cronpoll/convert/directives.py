@@ -35,9 +35,9 @@ def _keyed(parameters: list[Parameter], known: tuple[str, ...]) -> dict[str, Val
     found: dict[str, Value] = {}
     for key, value in parameters:
         if not key:
-            raise UntranslatableError(f"{quoted(value.text)} is not a parameter such as key=value")
+            raise UntranslatableError(f"{quoted(value.text)} is not a parameter like key=value")
         if key not in known:
-            names = f"known are {', '.join(known)}" if known else "there is none here"
+            names = f"known: {', '.join(known)}" if known else "it takes none"
             raise UntranslatableError(f"the parameter {quoted(key)} is unknown; {names}")
         if key in found:
             raise UntranslatableError(f"the parameter {quoted(key)} is given twice")
@@ -46,7 +46,7 @@ def _keyed(parameters: list[Parameter], known: tuple[str, ...]) -> dict[str, Val
 
 
 def _zone(parameters: list[Parameter]) -> dict[str, Any]:
-    zone = _first(parameters, "a zone, such as Europe/Berlin,")
+    zone = _first(parameters, "a zone like Europe/Berlin")
     _keyed(parameters[1:], ())
     if reason := zone_problem(zone):
         raise UntranslatableError(f"{quoted(zone)} is {reason}")
@@ -55,7 +55,7 @@ def _zone(parameters: list[Parameter]) -> dict[str, Any]:
 
 def _window(parameters: list[Parameter]) -> dict[str, Any]:
     if len(parameters) != 2 or any(key for key, _ in parameters):
-        raise UntranslatableError("expected a mode and a duration, such as @win(after,3h)")
+        raise UntranslatableError("expected a mode and a duration like @win(after,3h)")
     mode = parameters[0].value.text
     table = {
         "mode": "around" if mode == "center" else mode,
@@ -81,7 +81,7 @@ _CONVERTERS: Final[dict[str, Callable[[str], Any]]] = {
 
 
 def _distribution(parameters: list[Parameter]) -> dict[str, Any]:
-    name = accepted(spreads.distribution, _first(parameters, "a distribution, such as uniform,"))
+    name = accepted(spreads.distribution, _first(parameters, "a distribution like uniform"))
     table: dict[str, Any] = {"name": name}
     for key, value in _keyed(parameters[1:], _OF_SHAPE[name]).items():
         table[key] = _CONVERTERS[key](value.text)
@@ -110,7 +110,9 @@ _POLICIES: Final = {"concurrency": ("allow", "forbid", "replace"), "suspend": ("
 
 def _policy(parameters: list[Parameter]) -> dict[str, Any]:
     if not parameters:
-        raise UntranslatableError("expected such as @policy(concurrency=forbid,deadline=10m)")
+        raise UntranslatableError(
+            "expected something like @policy(concurrency=forbid,deadline=10m)"
+        )
     found: dict[str, Any] = {}
     for key, value in _keyed(parameters, ("concurrency", "deadline", "suspend")).items():
         if key == "deadline":
@@ -138,9 +140,9 @@ def _constraints(parameters: list[Parameter]) -> dict[str, Any]:
         elif clauses:
             clauses[-1][1].append(value.text)
         else:
-            raise UntranslatableError(f"{quoted(value.text)} is not a clause such as hours=9-17")
+            raise UntranslatableError(f"{quoted(value.text)} is not a clause like hours=9-17")
     if not clauses:
-        raise UntranslatableError("expected a clause such as hours=9-17")
+        raise UntranslatableError("expected a clause like hours=9-17")
     table: dict[str, list[Any]] = {}
     for key, texts in clauses:
         # In quotes a whole list is one value.
@@ -157,7 +159,7 @@ def _constraints(parameters: list[Parameter]) -> dict[str, Any]:
             table.setdefault("dates", []).extend(map(_dates, values))
         else:
             raise UntranslatableError(
-                f"the clause {quoted(key)} is unknown; known are hours, dow, dom, months, "
+                f"the clause {quoted(key)} is unknown; known: hours, dow, dom, months, "
                 "between, date, dates"
             )
     return dict(accepted(spreads.constraints, table))
@@ -173,7 +175,9 @@ def _numbers(field: Field, values: list[str]) -> Iterator[int | str]:
 def _between(text: str) -> str:
     match = _TIMES.fullmatch(text)
     if match is None:
-        raise UntranslatableError(f"between: {quoted(text)} is not such as 08:00-20:00")
+        raise UntranslatableError(
+            f"between: {quoted(text)}: expected a time range like 08:00-20:00"
+        )
     return f"{match[1]:0>2}:{match[2]}-{match[3]:0>2}:{match[4]}"
 
 
@@ -186,7 +190,7 @@ def _dates(text: str) -> str:
         match = None
     if match is None:
         raise UntranslatableError(
-            f"dates: {quoted(text)} is not such as 2026-12-24 or 2026-12-24..2026-12-31"
+            f"dates: {quoted(text)}: expected days like 2026-12-24 or 2026-12-24..2026-12-31"
         )
     return text
 

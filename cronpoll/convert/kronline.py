@@ -133,7 +133,9 @@ class Line:
         if match is None:
             word = WORD.match(text, at)
             assert word is not None, "it does not begin with a blank"
-            self._fail(f"{quoted(word[0])} has no parentheses; expected such as @win(after,3h)")
+            self._fail(
+                f"{quoted(word[0])} has no parentheses; expected something like @win(after,3h)"
+            )
             return word.end()
         name = match[1]
         try:
@@ -143,8 +145,7 @@ class Line:
             return self._break_off(text)
         if name not in DIRECTIVES:
             self._fail(
-                f"the directive {quoted('@' + name)} is unknown; known are "
-                f"@{', @'.join(DIRECTIVES)}"
+                f"the directive {quoted('@' + name)} is unknown; known: @{', @'.join(DIRECTIVES)}"
             )
         elif name in self._given:
             self._fail(f"@{name} is given twice")
@@ -163,7 +164,7 @@ class Line:
             word = WORD.match(text, at)
             assert word is not None, "it does not begin with a blank"
             self._fail(
-                f"{quoted(word[0])} is not understood; expected such as @win(after,3h) or "
+                f"{quoted(word[0])} is not understood; expected something like @win(after,3h) or "
                 "name=backup"
             )
             return word.end()
@@ -174,7 +175,7 @@ class Line:
             self._fail(f"{abbreviate(key, 40)}: {error}")
             return self._break_off(text)
         if key not in _KEYS:
-            self._fail(f"the field {quoted(key)} is unknown; known are {', '.join(_KEYS)}")
+            self._fail(f"the field {quoted(key)} is unknown; known: {', '.join(_KEYS)}")
         elif key == "env":
             self._variable(value.text)
         elif key in self.fields:
@@ -208,7 +209,7 @@ class Line:
     def _variable(self, text: str) -> None:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            self._fail(f"env: {quoted(name)} is not such as NAME=value")
+            self._fail(f"env: {quoted(name)}: expected NAME=value")
         elif name in self.env:
             self._fail(f"env: {quoted(name)} is given twice")
         else:
@@ -283,7 +284,7 @@ class Line:
             words = [word for word in SPACES.split(text) if word]
             if re.search("[\"']", text):
                 raise UntranslatableError(
-                    "it has quotes inside; Kron's text groups words by them, krond does "
+                    "it contains quotes; Kron's documentation groups words by them, krond does "
                     "not; use shell=true"
                 )
         if not words or not words[0]:

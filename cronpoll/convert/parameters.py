@@ -132,7 +132,7 @@ def length(text: str) -> str:
     if text == "0":
         return "0s"
     if not at or at < len(text):
-        raise UntranslatableError(f"{quoted(text)} is not a duration such as 90s or 1h30m")
+        raise UntranslatableError(f"{quoted(text)} is not a duration like 90s or 1h30m")
     thousandths = total * 1_000
     if thousandths.denominator != 1:
         raise UntranslatableError(f"{quoted(text)} is finer than a millisecond")

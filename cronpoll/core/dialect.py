@@ -308,6 +308,6 @@ def _strange(field: Field, element: str) -> str:
     if element == "?" or "#" in element or re.fullmatch(r"L|LW|\d*[LW]|L-\d+", element):
         return f"{what}: an extension of Quartz that Vixie cron does not have"
     if element[0] == "*":
-        return f"{what}; after * only a step such as */5 has a meaning"
+        return f"{what}; after *, only a step like */5 makes sense"
     names = f" or a name ({field.names[0]} to {field.names[-1]})" if field.names else ""
     return f"{what}; expected a number from {field.low} to {field.high}{names}, a range, or *"

@@ -45,7 +45,7 @@ class StartAt(NamedTuple):
 
 
 class CancelStart(NamedTuple):
-    """Do not make the start that was ordered for this time."""
+    """Cancel the start ordered for this time."""
 
     due_at: datetime
 

@@ -75,7 +75,7 @@ def passed_over(event: e.TaskMissed | e.TaskSkipped, when: When = utc_text) -> s
 
 
 def nonexistent(event: e.TaskMinuteNonexistent) -> str:
-    return f"{event.wall_time} does not exist: the clock was put forward over it"
+    return f"{event.wall_time} does not exist: the clocks went forward over it"
 
 
 def note(event: e.Event) -> str | None:
@@ -141,7 +141,7 @@ _CLEARED: Final = 'on_change = "reset" cleared what was owed'
 _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
     e.TaskMissed: _passed,
     e.TaskSkipped: _passed,
-    e.TaskRetryPreempted: lambda event: f"the pending retry is gone: {event.reason}",
+    e.TaskRetryPreempted: lambda event: f"the pending retry was dropped: {event.reason}",
     e.TaskSuspended: _suspended,
     e.TaskRunStopOrdered: _stop_ordered,
     e.TaskStartOwed: lambda event: (
@@ -157,22 +157,20 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
     ),
     e.TaskResumed: _resumed,
     e.TaskQuarantined: lambda event: (
-        f"held back until {utc_text(event.until)}: {event.deaths} processes died with it"
+        f"held back until {utc_text(event.until)}: {event.deaths} processes died while it ran"
     ),
     e.TaskBaseReset: lambda event: (
         f"the clock had been wrong (settled until {utc_text(event.settled_until)}); service resumes"
     ),
     e.TaskServedBefore: lambda event: (
         f"the clock shows {utc_text(event.due_at)} again: what was started then is not started "
-        "a second time"
+        "again"
     ),
     e.TaskAdded: lambda event: (
         f"registered: {timing_said(event.cron_expression, event.options.on_start)} in {event.zone}"
     ),
     e.TaskOverridden: _overridden,
-    e.TaskOrphaned: lambda event: (
-        "left out of the registrations" if event.reason == "unregistered" else None
-    ),
+    e.TaskOrphaned: lambda event: "removed" if event.reason == "unregistered" else None,
     e.TaskUnschedulable: lambda event: (
         f"unschedulable: {_many(event.count, event.first_period, event.last_period)}: "
         f"{event.reason}"

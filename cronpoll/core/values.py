@@ -66,7 +66,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
 def duration(value: Any) -> timedelta:
     """`"90s"`, `"1h30m"`, or a number of seconds."""
-    expected = 'a duration such as "90s" or "1h30m", or a number of seconds'
+    expected = 'a duration like "90s" or "1h30m", or a number of seconds'
     result = None
     if (
         isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e12
@@ -213,7 +213,7 @@ def plain(value: Any) -> str:
 def filled(value: Any) -> str:
     text = plain(value)
     if not text:
-        raise WrongError("expected text that is not empty")
+        raise WrongError("expected non-empty text")
     return text
 
 
@@ -281,7 +281,7 @@ TAGS: Final = Kind(
 def zone_problem(key: Any) -> str | None:
     """Why `key` is not the name of a time zone, or None."""
     if not isinstance(key, str):
-        return "expected the name of a time zone, such as 'Europe/Berlin'"
+        return "expected a time zone like 'Europe/Berlin'"
     return _unknown_zone(key)
 
 
@@ -295,7 +295,7 @@ def _unknown_zone(key: str) -> str | None:
         expected = (
             f"did you mean '{by_lower[hint]}'?"
             if hint is not None
-            else "expected an IANA name such as 'Europe/Berlin'"
+            else "expected an IANA name like 'Europe/Berlin'"
         )
         return f"not a time zone known on this machine; {expected}"
     return None

@@ -300,7 +300,7 @@ class Task(View, frozen=True, kw_only=True):
 
     `owed_since`: the due instant that is owed already. `next_run`: by its schedule, or as somebody
     has ordered; None if nothing is due any more, or if nobody knows what time it is. `registered`:
-    false if the file does not have it any more, and a run of it goes on."""
+    false if removed from the file, and a run of it goes on."""
 
     task: str
     state: StateWord

@@ -354,7 +354,7 @@ def _smtp(target: Target, server: str, mail: Any, seconds: float) -> None:
     except smtplib.SMTPResponseException as error:
         raise RefusedError(f"the server answered with code {error.smtp_code}") from None
     except smtplib.SMTPException as error:
-        raise RefusedError(f"the server has not taken it: {type(error).__name__}") from None
+        raise RefusedError(f"the server did not accept it: {type(error).__name__}") from None
     except ssl.SSLError as error:
         raise RefusedError(f"no encrypted way to the server: {error.reason}") from None
     except OSError as error:

@@ -32,17 +32,17 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 @click.option(
     "--state-dir",
     metavar="DIR",
-    help="Where state is kept; before [daemon] state_dir and $STATE_DIRECTORY.",
+    help="The state directory; overrides [daemon] state_dir and $STATE_DIRECTORY.",
 )
 @click.option(
     "--last-good",
     is_flag=True,
-    help="If FILE is wrong at start, start from the last accepted copy of it.",
+    help="If FILE is invalid at start, use the last accepted copy.",
 )
 @click.option(
     "--trust-files",
     is_flag=True,
-    help="As root: do not refuse files that others could have written.",
+    help="As root: skip the ownership checks.",
 )
 @click.option(
     "--log-level",
@@ -61,12 +61,12 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
     help="auto: text on a terminal and for journald, otherwise JSON.",
 )
 @click.option(
-    "--log-file", metavar="FILE", help="Log there and not to stderr; reopened on SIGUSR1."
+    "--log-file", metavar="FILE", help="Log to this file instead of stderr; reopened on SIGUSR1."
 )
 @click.option(
     "--detach",
     is_flag=True,
-    help="Go to the background once started; needs --pid-file and --log-file.",
+    help="Run in the background; needs --pid-file and --log-file.",
 )
 @click.option("--pid-file", metavar="FILE", help="With --detach: where to write the process id.")
 @click.version_option(__version__, prog_name="cronpolld")

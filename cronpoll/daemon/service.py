@@ -130,9 +130,7 @@ class Service:
             self._signals[number] = OwnSignal(loop, action)
             signal.signal(number, self._signals[number])
         if os.geteuid() == 0 and self._settings.trust_files:
-            logging.getLogger("cronpoll").warning(
-                "--trust-files: who could have written what root runs is not looked at"
-            )
+            logging.getLogger("cronpoll").warning("--trust-files: ownership checks are off")
         begun = await self._begin()
         return begun if isinstance(begun, int) else await self._live(begun)
 

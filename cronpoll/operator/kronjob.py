@@ -124,7 +124,7 @@ def _object(schema: Schema, value: dict[str, Any], path: Path) -> Iterator[Probl
         if name not in value:
             yield Problem(path, f"the field {name} is missing")
     if len(value) < schema.get("minProperties", 0):
-        yield Problem(path, "it is empty; expected at least one clause, such as hours: [1, 2]")
+        yield Problem(path, "empty; expected at least one clause like hours: [1, 2]")
     for name, each in value.items():
         if name in known:
             yield from _against(known[name], each, (*path, name))
@@ -161,7 +161,7 @@ _NOUNS: Final = {
 def _expected(schema: Schema) -> str:
     if schema.get("x-kubernetes-int-or-string"):
         low, high = schema["minimum"], schema["maximum"]
-        return f'expected a number from {low} to {high}, or a range such as "{low}-{high}"'
+        return f'expected a number from {low} to {high}, or a range like "{low}-{high}"'
     if "minimum" in schema:
         above = "above" if schema.get("exclusiveMinimum") else "from"
         return f"expected a number {above} {schema['minimum']:g} up to {schema['maximum']:g}"

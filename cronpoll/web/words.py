@@ -324,7 +324,7 @@ def health(scene: Scene) -> list[tuple[bool, str, str]]:
     )
     for down in daemon.targets_down:
         since, waiting = face.plain(down.since), count(down.waiting, "notice")
-        words = f"takes nothing since {since}: {down.error}; {waiting} waiting for it"
+        words = f"takes nothing since {since}: {down.error}; {waiting} waiting"
         found.append((False, f"notify.{down.target}", words))
     return found
 

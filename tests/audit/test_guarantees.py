@@ -588,7 +588,7 @@ def test_the_command_judges_a_log_and_says_what_was_broken_by_whom_and_when() ->
     assert done.returncode == 1
     assert text.startswith("NOT every promise was kept: 1 promise violated 1 time, over 4 tasks")
     assert "noticed at no-overlap.queue.jsonl:19" in text
-    assert re.search(r"^  no-overlap +VIOLATED 1 times of \d+$", text, re.MULTILINE)
+    assert re.search(r"^  no-overlap +VIOLATED once of \d+$", text, re.MULTILINE)
     assert re.search(
         r"^VIOLATED no-overlap 2026-03-01T12:\d\d:\d\dZ: queue: started while \S+ was still running$",
         text,

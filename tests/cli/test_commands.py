@@ -362,7 +362,7 @@ def test_the_file_in_force_plans_to_nothing(tmp_path: Path) -> None:
     with Living(tmp_path, OLD) as daemon:
         daemon.up()
         done = daemon.command("plan", str(daemon.config), "--state-dir", str(daemon.state))
-        assert (done.returncode, done.stdout) == (0, "nothing would change\n")
+        assert (done.returncode, done.stdout) == (0, "no changes\n")
         (tmp_path / "bad.toml").write_text(OLD + "x = 1\n")
         bad = daemon.command("plan", str(tmp_path / "bad.toml"), "--state-dir", str(daemon.state))
         assert (bad.returncode, bad.stdout) == (1, "")

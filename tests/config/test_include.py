@@ -98,11 +98,11 @@ def test_every_problem_is_said_of_its_file_and_line(tmp_path: Path) -> None:
         d="include = ['x']\n[daemon]\n[defaults]\nargs = [1]\n" + task("a", "umask = 27\n"),
     )
     assert said(file) == [
-        "tasks.toml:6:11: task \"twice\": timeout: found 'soon'; expected a duration such as "
+        "tasks.toml:6:11: task \"twice\": timeout: found 'soon'; expected a duration like "
         '"90s" or "1h30m", or a number of seconds',
         f'conf.d/a.toml:3:8: task "twice": name: already used in {file}, line 3',
         'conf.d/b.toml:5:8: not valid TOML: text needs quotes: name = "backup"',
-        'conf.d/c.toml:5:1: task "c": unknown key "include"; known are '
+        'conf.d/c.toml:5:1: task "c": unknown key "include"; known: '
         + said(file)[3].partition("known are ")[2],
         f'conf.d/d.toml:1:1: "include" may stand in the main file only, {file}',
         f'conf.d/d.toml:2:1: "daemon" may stand in the main file only, {file}',

@@ -87,7 +87,7 @@ def test_what_is_written_becomes_the_values_of_the_core(text: str, expected: Spr
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('window = "3h"', "window: found '3h'; expected a table, such as { mode ="),
+        ('window = "3h"', "window: found '3h'; expected a table like { mode ="),
         ('window = { mode = "after" }', 'the key "duration" is missing'),
         (
             'window = { mode = "afterwards", duration = 1 }',
@@ -129,7 +129,7 @@ def test_what_is_written_becomes_the_values_of_the_core(text: str, expected: Spr
         ),
         (WINDOW + "seed = { salt = 5 }", "seed.salt: found 5; expected text in quotes"),
         ("only = {}", "it is empty; expected at least one clause"),
-        ("only = { hours = [] }", "only.hours: found []; expected a list that is not empty"),
+        ("only = { hours = [] }", "only.hours: found []; expected a non-empty list"),
         ("only = { hours = [24] }", "only.hours: found 24; expected numbers from 0 to 23"),
         ('only = { dow = ["5-1"] }', "only.dow: found '5-1'; expected numbers from 0 to 6"),
         ('only = { between = ["9-17"] }', "only.between: found '9-17'; expected times of day"),

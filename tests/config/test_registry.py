@@ -186,7 +186,7 @@ WRONG = [
         "a command that is a text",
         task().replace('["true"]', '"true"'),
         [
-            "t.toml:4:11: task \"a\": command: found 'true'; expected a list of words, such as "
+            "t.toml:4:11: task \"a\": command: found 'true'; expected a list of words like "
             '["pg_dump", "-Fc", "shop"]; there is no shell'
         ],
     ),
@@ -222,10 +222,10 @@ WRONG = [
         '[daemon]\nmax_concurrent = 0\nstop_timeout = "-1s"\nallow_empty = 1\npython_path = "."\n',
         [
             "t.toml:2:18: max_concurrent: found 0; expected a whole number from 1 to 1000000",
-            "t.toml:3:16: stop_timeout: found '-1s'; expected a duration such as \"90s\" "
+            "t.toml:3:16: stop_timeout: found '-1s'; expected a duration like \"90s\" "
             'or "1h30m", or a number of seconds',
             "t.toml:4:15: allow_empty: found 1; expected true or false",
-            "t.toml:5:15: python_path: found '.'; expected a list of texts, such as [\".\"]",
+            "t.toml:5:15: python_path: found '.'; expected a list of texts like [\".\"]",
         ],
     ),
     (
@@ -602,8 +602,7 @@ def test_problems_are_printed_and_the_exit_code_says_so(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert (
         result.output
-        == f'{file}:5:1: task "a": unknown key "x"; known are '
-        + result.output.split("known are ")[1]
+        == f'{file}:5:1: task "a": unknown key "x"; known: ' + result.output.split("known are ")[1]
     )
 
 

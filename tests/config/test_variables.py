@@ -48,7 +48,7 @@ def problem(text: str) -> str:
         ("inherit_env = ['NOTIFY_SOCKET']", "NOTIFY_SOCKET is the daemon's own"),
         ("inherit_env = ['A B']", "expected names of variables"),
         ("nice = 20", "expected a whole number from -20 to 19"),
-        ("umask = 27", 'expected three octal digits in quotes, such as "027"'),
+        ("umask = 27", 'expected three octal digits in quotes like "027"'),
         ("limits = { memory = '512X' }", "limits.memory: found '512X'; expected a size such as"),
         ("limits = { memory = 1 }", "limits.memory: found 1; expected a size"),
         ("limits = { cpu = 0 }", "limits.cpu: found 0; expected a duration above zero"),

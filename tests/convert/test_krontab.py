@@ -401,7 +401,7 @@ def test_the_decision_that_kron_publishes() -> None:
 
 REPORTED: list[tuple[str, str]] = [
     # Directives.
-    (f"{DAILY} @wim(after,3h) {END}", 'the directive "@wim" is unknown; known are @tz, @win'),
+    (f"{DAILY} @wim(after,3h) {END}", 'the directive "@wim" is unknown; known: @tz, @win'),
     (f"{DAILY} @WIN(after,3h) {END}", "unknown"),
     (f"{DAILY} @win {END}", '"@win" has no parentheses'),
     (f"{DAILY} @(x) {END}", "unknown"),
@@ -432,13 +432,13 @@ REPORTED: list[tuple[str, str]] = [
     (f"{DAILY} @dist(shape=2) {END}", "@dist: expected a distribution"),
     (
         f"{DAILY} @dist(uniform,shape=2) {END}",
-        '@dist: the parameter "shape" is unknown; there is none here',
+        '@dist: the parameter "shape" is unknown; it takes none',
     ),
     (
         f"{DAILY} @dist(skewEarly,sigma=2m) {END}",
-        '@dist: the parameter "sigma" is unknown; known are shape',
+        '@dist: the parameter "sigma" is unknown; known: shape',
     ),
-    (f"{DAILY} @dist(skewEarly,2) {END}", '@dist: "2" is not a parameter such as key=value'),
+    (f"{DAILY} @dist(skewEarly,2) {END}", '@dist: "2" is not a parameter like key=value'),
     (f"{DAILY} @dist(skewEarly,shape=x) {END}", '@dist: "x" is not a number'),
     (f"{DAILY} @dist(skewEarly,shape=0) {END}", "@dist: shape: expected a number above 0"),
     (f"{DAILY} @dist(skewEarly,shape=-1) {END}", '@dist: "-1" is not a number'),
@@ -456,7 +456,7 @@ REPORTED: list[tuple[str, str]] = [
     (f"{DAILY} @seed(hourly) {END}", "@seed: expected one of"),
     (
         f"{DAILY} @seed(daily,pepper=x) {END}",
-        '@seed: the parameter "pepper" is unknown; known are salt',
+        '@seed: the parameter "pepper" is unknown; known: salt',
     ),
     (f"{DAILY} @seed(daily,salt='x') {END}", "@seed: the salt is in single quotes"),
     (f'{DAILY} @seed(daily,salt=" x") {END}', "@seed: the salt has blanks at its ends"),
@@ -479,7 +479,7 @@ REPORTED: list[tuple[str, str]] = [
     (f"{DAILY} @only(dow=someday) {END}", "@only: the weekday field has"),
     (
         f"{DAILY} @only(minutes=5) {END}",
-        '@only: the clause "minutes" is unknown; known are hours, dow',
+        '@only: the clause "minutes" is unknown; known: hours, dow',
     ),
     (f"{DAILY} @avoid(between=9-17) {END}", '@avoid: between: "9-17" is not such as'),
     (f"{DAILY} @avoid(between=08:00-24:00) {END}", "@avoid: between: expected times of day"),
@@ -514,7 +514,7 @@ REPORTED: list[tuple[str, str]] = [
     (f"{DAILY} name=a command=/bin/a colour=red user=bob", "it is not clear whether"),
     (
         f"{DAILY} name=a colour=red command=/bin/a",
-        'the field "colour" is unknown; known are name, command',
+        'the field "colour" is unknown; known: name, command',
     ),
     (f"{DAILY} name = a command=/bin/a", '"name" is not understood'),
     (
@@ -702,7 +702,7 @@ def test_the_command_writes_the_file_and_reports_the_rest(tmp_path: Path) -> Non
     done = run("--kron", str(krontab), "--output", str(output))
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
-        f'{krontab}:2: the directive "@wim" is unknown; known are @tz, @win, @dist, @seed, '
+        f'{krontab}:2: the directive "@wim" is unknown; known: @tz, @win, @dist, @seed, '
         "@policy, @only, @avoid",
         f'{krontab}:3: note: has no name, which Kron asks for; the task is called "c"',
         f"{output}: 2 tasks written; 1 line was not translated",

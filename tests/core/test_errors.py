@@ -132,7 +132,7 @@ def bad_option(field: str, value: Any, reason: str, **more: Any) -> Any:
     )
 
 
-NO_ZONE = "not a time zone known on this machine; expected an IANA name such as 'Europe/Berlin'"
+NO_ZONE = "not a time zone known on this machine; expected an IANA name like 'Europe/Berlin'"
 IN_THREAD = "a plain function runs in a thread and cannot be ended; use async"
 DURATION = "expected a duration above zero and up to 3650 days"
 
@@ -140,9 +140,9 @@ VALIDATION += [
     bad_option("timezone", "Mars/Olympus", NO_ZONE),
     bad_option("timezone", "../etc/passwd", NO_ZONE),
     bad_option("timezone", "", NO_ZONE),
-    bad_option("timezone", ["x"], "expected the name of a time zone, such as 'Europe/Berlin'"),
+    bad_option("timezone", ["x"], "expected a time zone like 'Europe/Berlin'"),
     bad_option("catch_up", ["once"], "expected one of 'once', 'if-run-before', 'never'"),
-    bad_option("timezone", 5, "expected the name of a time zone, such as 'Europe/Berlin'"),
+    bad_option("timezone", 5, "expected a time zone like 'Europe/Berlin'"),
     bad_option("repeated_hour", "second", "expected one of 'both', 'first'"),
     bad_option("on_change", "drop", "expected one of 'keep', 'reset'"),
     bad_option("catch_up", "always", "expected one of 'once', 'if-run-before', 'never'"),

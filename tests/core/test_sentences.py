@@ -76,7 +76,7 @@ ROWS = [
     (e.TaskRetryStarted(AT, "t", 2), "t: retry 2 started"),
     (
         e.TaskRetryPreempted(AT, "t", "a start was owed for another reason: due"),
-        "t: the pending retry is gone: a start was owed for another reason: due",
+        "t: the pending retry was dropped: a start was owed for another reason: due",
     ),
     (
         e.TaskMissed(AT, "t", NINE, AT, 61, "the scheduler was not running"),
@@ -96,11 +96,11 @@ ROWS = [
     ),
     (
         e.TaskMinuteNonexistent(AT, "t", "2026-03-29 02:30", "Europe/Berlin", 1),
-        "t: 2026-03-29 02:30 does not exist: the clock was put forward over it, in Europe/Berlin",
+        "t: 2026-03-29 02:30 does not exist: the clocks went forward over it, in Europe/Berlin",
     ),
     (
         e.TaskQuarantined(AT, "t", 3, LATER),
-        "t: held back until 2026-03-02T11:00:00Z: 3 processes died with it",
+        "t: held back until 2026-03-02T11:00:00Z: 3 processes died while it ran",
     ),
     (
         e.TaskBaseReset(AT, "t", LATER),

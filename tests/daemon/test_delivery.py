@@ -242,8 +242,8 @@ TASK = '\n[[task]]\nname = "t"\ncron = "* * * * *"\ncommand = ["true"]\n'
         ('[notify.a]\nmail = "x"\nsecret = { file = "x" }', "f:3:1: secret: needs a webhook"),
         ('[notify.a]\nmail = "a b"', "f:2:8: mail: found 'a b'; expected a mail address"),
         ("[notify]\na = 1", "f:2:5: notify: expected a table, [notify.a]"),
-        ('[daemon]\nnotify = "b"', "f:2:10: notify: there is no table [notify.b]"),
-        ('[defaults]\nnotify = { to = "b" }', "f:2:17: notify.to: there is no table [notify.b]"),
+        ('[daemon]\nnotify = "b"', "f:2:10: notify: no table [notify.b]"),
+        ('[defaults]\nnotify = { to = "b" }', "f:2:17: notify.to: no table [notify.b]"),
         ("[defaults]\nnotify = { after = 0 }", "f:2:20: notify.after: found 0; expected a whole"),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_tag_says_who_is_told(task: str, said: str) -> None:
     [
         ("[tag]\ndb = 1", "f:2:6: tag: expected a table, [tag.db]"),
         ("[tag.db]\nnotfy = {}", 'f:2:1: unknown key "notfy"; did you mean "notify"?'),
-        ('[tag.db]\nnotify = { to = "x" }', "f:2:17: notify.to: there is no table [notify.x]"),
+        ('[tag.db]\nnotify = { to = "x" }', "f:2:17: notify.to: no table [notify.x]"),
         (
             "[tag.db]\nnotify = { after = 2 }",
             'f:2:10: notify: the key "to" is missing, here or for task "t"',

@@ -176,12 +176,12 @@ OTHER = TargetDown("mail", NOW - timedelta(minutes=5), "timed out", 1)
         (
             Scheduler(alive=True, targets_down=(DOWN,)),
             "notify.pager takes no notifications. ",
-            "takes nothing since 07:55:00: 503 <busy>; 3 notices waiting for it",
+            "takes nothing since 07:55:00: 503 <busy>; 3 notices waiting",
         ),
         (
             Scheduler(alive=True, targets_down=(DOWN, OTHER)),
             "2 targets of notifications take no notifications. ",
-            "takes nothing since 07:55:00: timed out; 1 notice waiting for it",
+            "takes nothing since 07:55:00: timed out; 1 notice waiting",
         ),
         (
             Scheduler(alive=True, config="/t.toml", rejected=Rejected(NOW, "no such key")),
