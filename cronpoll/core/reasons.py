@@ -164,7 +164,7 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
     ),
     e.TaskServedBefore: lambda event: (
         f"the clock shows {utc_text(event.due_at)} again: what was started then is not started "
-        "again"
+        "a second time"
     ),
     e.TaskAdded: lambda event: (
         f"registered: {timing_said(event.cron_expression, event.options.on_start)} in {event.zone}"
@@ -206,7 +206,7 @@ def hindrance(event: e.Event, owed_from: datetime, started_at: datetime) -> str 
     if isinstance(event, e.TaskQuarantined) and event.at <= started_at and owed_from < event.until:
         return (
             f"it was held back until {utc_text(event.until)}, because {event.deaths} processes "
-            "died with it"
+            "died while it ran"
         )
     if not owed_from < event.at:
         return None
@@ -365,7 +365,7 @@ def still_open(task: TaskState, now: datetime, *, alive: bool) -> str:
     if task.quarantined_until is not None and task.quarantined_until > now:
         return (
             f"open: held back until {utc_text(task.quarantined_until)}, because processes died "
-            "with it"
+            "while it ran"
         )
     if task.maybe_alive:
         return "open: something of an earlier run may still be alive; it is owed when that is gone"

@@ -305,7 +305,7 @@ def test_plan_asks_the_daemon_who_waits_for_a_slot(
         text, starts, warning = said()
         assert "still owed" not in text
         assert starts == []
-        assert "who waits for a slot is not known" in warning
+        assert "cannot tell who waits for a slot" in warning
         assert daemon.stop() == 0
         text, starts, warning = said()
         assert starts == ["would start at once"], "the run that the stop cut off"
