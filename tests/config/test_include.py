@@ -128,7 +128,10 @@ def test_what_is_found_later_has_its_file_too(tmp_path: Path) -> None:
             "tasks.toml:1:11: include: found 'conf.d'; expected a list of files",
         ),
         ("include = [1]", "tasks.toml:1:12: include: found 1; expected text in quotes"),
-        ('include = ["**/x.toml"]', "tasks.toml:1:12: include: found '**/x.toml'; ** is not supported"),
+        (
+            'include = ["**/x.toml"]',
+            "tasks.toml:1:12: include: found '**/x.toml'; ** is not supported",
+        ),
         ('include = ["no.toml"]', "no.toml:1:1: there is no such file"),
         ('include = ["no/*.toml"]', "tasks.toml:1:1: there is no task in it"),
         ('[daemon]\ninclude = ["x"]', 'tasks.toml:2:1: unknown key "include"'),
