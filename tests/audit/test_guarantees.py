@@ -734,7 +734,7 @@ def test_records_of_a_journal_that_cannot_be_read_are_counted(tmp_path: Path, wh
     odd = b'{"event":"TaskSuspended","at":"noon","taskName":"t"}\n'
     file.write_bytes(content + codec.encode_frame("E", last + 1, odd * 2))
     told = audit(place).stdout
-    assert b"Inconclusive:\n  - 2 lines are no events of this version, and were passed" in told
+    assert b"Inconclusive:\n  - 2 lines are not events of this version and were passed" in told
 
 
 def test_a_log_without_debug_lines_is_one_sentence(tmp_path: Path) -> None:
@@ -747,7 +747,7 @@ def test_a_log_without_debug_lines_is_one_sentence(tmp_path: Path) -> None:
     log.write_bytes(b"".join(lines))
     done = audit(str(log))
     assert (done.returncode, done.stdout) == (3, b"")
-    assert b"without its debug lines" in done.stderr
+    assert b"without debug lines" in done.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"no events\n", b'{"event":"Strange"}\n', b"\xff\x00\n"])
@@ -756,5 +756,5 @@ def test_what_holds_no_events_is_said_and_not_called_clean(tmp_path: Path, conte
     log.write_bytes(content)
     done = audit(str(log))
     assert done.returncode == 3
-    assert b"holds no events" in done.stderr
+    assert b": no events" in done.stderr
     assert audit(str(tmp_path / "missing")).returncode == 3

@@ -103,7 +103,7 @@ def test_every_problem_is_said_of_its_file_and_line(tmp_path: Path) -> None:
         f'conf.d/a.toml:3:8: task "twice": name: already used in {file}, line 3',
         'conf.d/b.toml:5:8: not valid TOML: text needs quotes: name = "backup"',
         'conf.d/c.toml:5:1: task "c": unknown key "include"; known: '
-        + said(file)[3].partition("known are ")[2],
+        + said(file)[3].partition("known: ")[2],
         f'conf.d/d.toml:1:1: "include" may stand in the main file only, {file}',
         f'conf.d/d.toml:2:1: "daemon" may stand in the main file only, {file}',
         'conf.d/d.toml:4:1: warning: args: the default is ignored for "a": it does not apply to a '

@@ -188,7 +188,7 @@ async def test_each_fate_of_a_due_minute_has_its_answer() -> None:
     assert say("never", "15:00")[0] == "missed"
     assert 'catch_up is "never"' in say("never", "15:00")[1]
     assert say("gone", "14:00")[0] == "dropped"
-    assert "removed" in say("gone", "14:00")[1]
+    assert "left out" in say("gone", "14:00")[1]
     assert say("nobody", "14:00") == ("not due", 'no task "nobody" was registered then')
 
 
