@@ -27,7 +27,11 @@ settings.register_profile("another-each-time", **PATIENT)
 settings.register_profile("same-every-time", derandomize=True, database=None, **PATIENT)
 settings.load_profile("another-each-time" if os.environ.get("CRONPOLL_LONG") else "same-every-time")
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, for us and all our children
+# `nohup`, and a shell that starts us in the background, ignore these for us and all our children.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, default)
 
 BOOTED = {"machine", "wheels"}
 """Fixtures that take a machine, or a package, to make."""

@@ -109,8 +109,8 @@ def test_every_problem_is_said_of_its_file_and_line(tmp_path: Path) -> None:
         'conf.d/d.toml:4:1: warning: args: the default is ignored for "a": it does not apply to a '
         "command",
         f'conf.d/d.toml:6:8: task "a": name: already used in {tmp_path}/conf.d/a.toml, line 7',
-        'conf.d/d.toml:9:9: task "a": umask: found 27; expected three octal digits in quotes, such '
-        'as "027"',
+        'conf.d/d.toml:9:9: task "a": umask: found 27; expected three octal digits in quotes like '
+        '"027"',
     ]
 
 
