@@ -102,8 +102,9 @@ class Recovery(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """An event of an earlier time than one before it. Right, if a write is recorded next that took
-    at least so long: before the later time has come again, and before the earlier one goes on."""
+    """An event of an earlier time than one before it. Right, if a write or a sleep is recorded next
+    that took at least so long: before the later time has come again, and before the earlier one
+    goes on."""
 
     wrong: Any
     gap: timedelta

@@ -217,6 +217,8 @@ class Audit:
         facts = self._facts
         self._settle_sleep(event)
         self._settle_recovery(event)
+        if facts.suspects and isinstance(event, e.SuspensionDetected):
+            clock.slept_between(facts, event)
         if facts.suspects and not isinstance(event, e.StoreSlow):
             other = isinstance(event, fold.OTHER_READINGS)
             for suspect in [*facts.suspects]:

@@ -132,7 +132,7 @@ def _object(schema: Schema, value: dict[str, Any], path: Path) -> Iterator[Probl
             yield from _against(schema["additionalProperties"], each, (*path, name))
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
             hint = difflib.get_close_matches(str(name), known, 1)
-            also = f"did you mean {hint[0]}?" if hint else f"known are {', '.join(known)}"
+            also = f"did you mean {hint[0]}?" if hint else f"known: {', '.join(known)}"
             yield Problem((*path, name), f"unknown field; {also}")
 
 

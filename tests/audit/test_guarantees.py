@@ -487,6 +487,29 @@ def test_a_slow_write_is_recorded_with_the_next_one_also_if_that_fails_at_first(
     assert Audit(ZoneInfo).see_all(record).report().violations == []
 
 
+def test_what_happened_before_a_sleep_may_be_written_behind_what_was_found_after_it() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T12:00:30Z")
+        await world.boot([("t", "0 0 1 1 *", Job(seconds=1), minutes(5))])
+        await world.run_now("t")
+        await world.passes(minutes=33)
+        await world.suspend("t")
+        return world
+
+    journal = [event for event in trace_of(life) if event.journaled]
+    (ended,) = (event for event in journal if isinstance(event, e.TaskRunCompleted))
+    journal.append(journal.pop(journal.index(ended)))
+    awake = journal[-2].at
+    slept = (awake - ended.at).total_seconds() * 1_000
+    stopped = e.SchedulerStopped(awake + minutes(1), awake + minutes(1))
+    explained = [*journal, e.SuspensionDetected(awake, slept), stopped]
+    assert Audit(ZoneInfo).see_all(explained).report().violations == []
+    too_short = [*journal, e.SuspensionDetected(awake, slept / 2), stopped]
+    for wrong in ([*journal, stopped], too_short):
+        violations = Audit(ZoneInfo).see_all(wrong).report().violations
+        assert p.CLOCK in {violation.guarantee for violation in violations}
+
+
 def test_a_journal_is_of_one_scheduler() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     instances = [

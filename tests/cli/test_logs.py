@@ -117,7 +117,7 @@ def test_that_there_is_nothing_to_show_is_said(
 
 
 def test_a_task_or_a_text_has_to_be_given(room: Room) -> None:
-    assert "say which TASK" in invoke(room, code=2).stderr
+    assert "give a TASK" in invoke(room, code=2).stderr
 
 
 def test_json_is_its_type(room: Room) -> None:

@@ -714,11 +714,11 @@ def test_without_all_of_the_record_the_state_is_shown_and_the_balance_is_not(
     assert last_line() == "last 24 h: nothing was due"
     with monkeypatch.context() as patch:
         patch.setattr("cronpoll.cli.status._MOST_EVENTS", 2)
-        assert last_line().startswith("last 24 h: too much to count in passing")
+        assert last_line().startswith("last 24 h: too much to count here")
         assert last_line("t") == "last 24 h: nothing was due"
     with monkeypatch.context() as patch:
         patch.setattr("cronpoll.cli.status._MOST_TASKS", 0)
-        assert last_line().startswith("last 24 h: too much to count in passing")
+        assert last_line().startswith("last 24 h: too much to count here")
 
 
 def test_a_damaged_part_of_the_record_does_not_hide_the_state(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_daemon_that_does_not_answer_is_no_good_health(daemon: Living) -> None
     daemon.signal(signal.SIGSTOP)
     done = daemon.command("status", "--check", "--state-dir", str(daemon.state))
     daemon.signal(signal.SIGCONT)
-    assert (done.returncode, "does NOT ANSWER" in done.stdout) == (1, True)
+    assert (done.returncode, "is NOT RESPONDING" in done.stdout) == (1, True)
 
 
 def test_an_order_for_one_daemon_is_not_carried_out_by_another_at_the_same_socket(

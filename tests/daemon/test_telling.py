@@ -98,7 +98,7 @@ def test_a_failure_and_its_end_are_told_by_program_and_webhook(
     delayed = daemon.wait_for("NoticeDelayed", target="web")
     assert delayed["error"] == "it answered with status 503"
     status = CliRunner().invoke(main, ["status", "--state-dir", str(daemon.state)]).output
-    assert "notify.web TAKES NOTHING" in status
+    assert "notify.web UNREACHABLE" in status
     as_json = CliRunner().invoke(main, ["status", "--json", "--state-dir", str(daemon.state)])
     (down,) = json.loads(as_json.output)["daemon"]["targetsDown"]
     assert (down["target"], down["waiting"]) == ("web", 1)

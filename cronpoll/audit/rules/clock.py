@@ -125,6 +125,13 @@ def slept(facts: Facts, stepped: e.ClockStepped | None, event: e.SuspensionDetec
     return [*found, *_overdue(facts, since)]
 
 
+def slept_between(facts: Facts, event: e.SuspensionDetected) -> None:
+    """The process was stopped while it wrote. What had happened before is written when it goes on,
+    behind what it finds then, and only after that it is found out that it slept."""
+    lasted = min(event.suspended_ms * MILLISECOND, SPAN)
+    facts.suspects = [one for one in facts.suspects if one.gap > lasted + UNRECORDED]
+
+
 def _step(event: e.ClockStepped) -> timedelta:
     return min(max(event.step_ms * MILLISECOND, -SPAN), SPAN)
 
