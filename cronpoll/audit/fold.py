@@ -917,6 +917,8 @@ def _goes_on(facts: Facts, event: e.SuspensionDetected | e.StoreRecovered) -> No
     facts.free = event.at
     facts.degraded = False
     facts.numbers_lost = facts.numbers_lost or isinstance(event, e.StoreRecovered)
+    if isinstance(event, e.SuspensionDetected):  # it may have slept over a write
+        facts.slow += min(event.suspended_ms * MILLISECOND, SPAN)
 
 
 def _waited_for_disk(facts: Facts, event: e.StoreSlow) -> None:

@@ -510,6 +510,24 @@ def test_what_happened_before_a_sleep_may_be_written_behind_what_was_found_after
         assert p.CLOCK in {violation.guarantee for violation in violations}
 
 
+def test_a_run_begins_when_its_start_is_durable_also_if_the_process_slept_over_the_write() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T12:00:30Z")
+        await world.boot([("t", "0 0 1 1 *", Job(seconds=600), minutes(5))])
+        await world.run_now("t")
+        await world.passes(minutes=11)
+        return world
+
+    journal = [event for event in trace_of(life) if event.journaled]
+    (ended,) = (event for event in journal if isinstance(event, e.TaskRunCompleted))
+    place = journal.index(ended)
+    journal[place] = msgspec.structs.replace(ended, duration=1_000.0)
+    slept = e.SuspensionDetected(ended.at - timedelta(seconds=1), 598_000.0)
+    for record, expected in ((journal, 1), ([*journal[:place], slept, *journal[place:]], 0)):
+        violations = Audit(ZoneInfo).see_all(record).report().violations
+        assert len(violations) == expected
+
+
 def test_a_journal_is_of_one_scheduler() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     instances = [

@@ -49,7 +49,7 @@ def some_time(facts: Facts, task: Task, event: Any) -> Found:
         return KEPT
     took = min(event.duration * MILLISECOND, SPAN)
     passed = event.at - run.started + run.set_by - facts.set_by
-    # It begins when its start is durable.
+    # It begins when its start is durable: behind a slow write, or one over which it slept.
     if -UNRECORDED - took / 10 <= passed - took <= UNRECORDED + took / 10 + facts.slow - run.slow:
         return KEPT
     return broken(p.ENDS_FOLLOW_STARTS, f"took {took} by its own account, and {passed} passed")
