@@ -462,6 +462,8 @@ _SHARED: Final = ("cwd", "timezone", "notify")
 
 def _taken_out(tables: list[dict[str, Any]]) -> dict[str, Any]:
     """What all tasks have in common, as [defaults]; it no longer stands in the tasks."""
+    if not tables:
+        return {}
     first = tables[0]
     shared = {
         key: first[key]

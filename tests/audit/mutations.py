@@ -48,6 +48,7 @@ BELIEVED = {
     "NoticeTold*": "what people were told decides nothing about starts",
     "InstanceStarted.host_zone *": "decides nothing: every task carries the zone in force",
     "InstanceStarted.max_concurrent *": "a bound that is not reached does not show",
+    "InstanceStarted.boot_id *": "which boot of the machine it was is known from this event alone",
     "InstanceStarted* earlier by *": "how a clock is set while nothing runs is not recorded",
     "SchedulerStopped missing": "the process may have been killed while nothing ran",
     "TaskRunStarted.waited_since earlier *": "for how long a start had waited decides nothing",
