@@ -5,8 +5,6 @@ here has to hold then. The journal, whose every call can fail on its own, has it
 (`store.journal.disk`).
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

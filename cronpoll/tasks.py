@@ -89,6 +89,7 @@ class TaskOptions(TypedDict, total=False):
     description: str
     tags: list[str] | tuple[str, ...]
     lock: str
+    after: str
     window: Window | Table
     distribution: Distribution | str | Table
     seed: Seed | str | Table

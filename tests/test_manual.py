@@ -16,9 +16,13 @@ from click.testing import CliRunner
 import cronpoll
 from cronpoll.cli.help import title, topics
 from cronpoll.cli.main import main
+from cronpoll.config import spreads
 from cronpoll.config.check import Rules, check
+from cronpoll.daemon.main import main as cronpolld
+from cronpoll.operator.main import main as kron_operator
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
+from tests.cli.test_status import on_a_terminal
 from tests.tools import pages
 
 PACKAGE = Path(cronpoll.__file__).parent
@@ -72,24 +76,52 @@ def test_a_registry_file_in_a_page_is_right(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", blocks("python"))
 def test_a_program_in_a_page_runs(text: str, tmp_path: Path) -> None:
-    text = text.replace("asyncio.sleep(90)", "asyncio.sleep(0)")
-    subprocess.run([sys.executable, "-c", text], cwd=tmp_path, check=True, timeout=120)
+    program = tmp_path / "test_program.py"
+    program.write_text(text.replace("asyncio.sleep(90)", "asyncio.sleep(0)"))
+    runner = ["-m", "pytest", "-q"] if "\ndef test_" in text else []
+    subprocess.run([sys.executable, *runner, program.name], cwd=tmp_path, check=True, timeout=120)
+
+
+PROGRAMS = {"cronpoll": main, "cronpolld": cronpolld, "kron-operator": kron_operator}
 
 
 def commands() -> list[str]:
-    found = [text for block in blocks("(?:sh|console)") for text in block.values[0].splitlines()]  # type: ignore[attr-defined]
-    calls = (re.search(r"(?:^|[;|&$] |/bin/)cronpoll ([a-z][^|&;>#]+)", line) for line in found)
+    found = [
+        line
+        for block in blocks("(?:sh|console)")
+        for line in block.values[0].replace("\\\n", "").splitlines()  # type: ignore[attr-defined]
+    ]
+    calls = (
+        re.search(rf"(?:^|[;|&$] |/bin/)((?:{'|'.join(PROGRAMS)}) [^|&;>#]+)", each)
+        for each in found
+    )
     return sorted({call[1].strip() for call in calls if call is not None})
 
 
 @pytest.mark.parametrize("call", commands())
 def test_a_command_in_a_page_can_be_called_so(call: str) -> None:
     name, *arguments = shlex.split(call)
-    command = main.get_command(click.Context(main), name)
-    assert command is not None, name
+    command: click.Command | None = PROGRAMS[name]
     while isinstance(command, click.Group):
-        command = command.get_command(click.Context(command), arguments.pop(0))
+        name = arguments.pop(0)
+        command = command.get_command(click.Context(command), name)
+    assert command is not None, name
     command.make_context(name, arguments)  # raises for an unknown option or a missing argument
+
+
+def test_the_page_about_windows_lists_every_key_of_their_tables() -> None:
+    _, *tables = re.split(r"^\| (?:key|clause) \|.*$", topics()["windows"], flags=re.MULTILINE)
+    assert [set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) for table in tables] == [
+        {"mode", "duration"},
+        {"name"}.union(*spreads._PARAMETERS.values()),
+        {"strategy", "salt"},
+        {*spreads._CLAUSES, "between", "dates"},
+    ]
+
+
+@pytest.mark.parametrize("place", pages.man_pages())
+def test_a_man_page_is_what_the_manual_says(place: str) -> None:
+    assert (ROOT / place).read_text() == pages.man_pages()[place], "python -m tests.tools.pages"
 
 
 # -- cronpoll help ---------------------------------------------------------------------------------
@@ -108,3 +140,14 @@ def test_an_unknown_page_is_answered_with_the_one_that_was_meant() -> None:
     answer = CliRunner().invoke(main, ["help", "windwos"])
     assert answer.exit_code == 1
     assert "there is no page 'windwos' in the manual; did you mean windows?" in answer.output
+
+
+@pytest.mark.parametrize("name", ["options", "kubernetes"])
+def test_on_a_narrow_terminal_no_word_of_a_page_is_cut_off(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGER", "cat")
+    shown = on_a_terminal(["help", name], 80)
+    assert "meaning" in shown
+    assert "…" not in shown
+    assert "<!--" not in shown

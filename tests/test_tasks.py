@@ -312,7 +312,7 @@ def test_a_module_is_scheduled_until_it_is_told_to_end(tmp_path: Path) -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "ticked\n"
         program.send_signal(signal.SIGTERM)
-        _, log = program.communicate(timeout=60)
+        _, log = program.communicate(timeout=180)
     assert program.returncode == 0, log
     assert '"event": "SchedulerStopped"' in log
 
@@ -334,7 +334,7 @@ def test_what_cannot_be_scheduled_is_said_in_one_line(
         "@wrong.task('no')\nasync def tick(): pass\n"
     )
     program = started(tmp_path, place)
-    _, said = program.communicate(timeout=60)
+    _, said = program.communicate(timeout=180)
     assert program.returncode == code
     assert text in said
     assert "Traceback" not in said

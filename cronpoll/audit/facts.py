@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from cronpoll.audit.promises import Guarantee
-from cronpoll.audit.ticks import AnyTicks, NotCronError, ZoneNamed, ticks_of
+from cronpoll.audit.ticks import AnyTicks, NotCronError, Ticks, ZoneNamed, ticks_of
 from cronpoll.core import events as e
 from cronpoll.core.model import MICROSECOND, MILLISECOND, WRONG_CLOCK, TaskConfig
 
@@ -28,7 +28,7 @@ UNRECORDED: Final = timedelta(seconds=5, milliseconds=100)
 """Steps of the clock up to five seconds are not recorded, so elapsed time is known to that."""
 PATIENCE: Final = BOUND + UNRECORDED
 MISSED_COUNT: Final = 100
-"""Missed instants are counted up to here."""
+"""Missed periods with chosen times are counted up to here, and in earlier records all were."""
 MANY: Final = 9_000
 """Periods at once from which on the scheduler may leave some out: what is said of so many is not
 judged."""
@@ -52,6 +52,16 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     steps: int = -1
     set_by: timedelta = timedelta(0)  # by how much the clock had been set by then
     slow: timedelta = timedelta(0)  # how long writes had taken by then
+    nominal: datetime | None = None  # of a run by rule, as far as it is known
+
+
+class Success(NamedTuple):
+    """What makes due what is started after it. `period`: None if the record does not say it."""
+
+    task_name: str
+    run_id: str
+    at: datetime
+    period: datetime | None
 
 
 class Told(NamedTuple):
@@ -93,12 +103,14 @@ class Span(NamedTuple):
 
 
 class Recovery(NamedTuple):
-    """A disk that can be written to again: since when it could not, and what is wrong with that
-    unless a step of the clock turns up among what was written late."""
+    """A disk that can be written to again: since when it could not, and what is wrong with that, or
+    with what was written `late`, unless a step of the clock turns up there. One that sets it back
+    explains nothing that was written late."""
 
     at: datetime
     since: datetime
     wrong: list[Any]
+    late: list[Any]
 
 
 class Suspect(NamedTuple):
@@ -167,7 +179,9 @@ class Task:
     interrupted: datetime | None = None
     suspended: bool = False
     asleep_until: timedelta | None = None  # since 1900, as `retry`
+    asleep_told: timedelta = timedelta(0)  # as it was recorded: a restart may bring it forward
     asleep_for: timedelta = timedelta(0)  # that it was given, and that no restart makes longer
+    asleep_cut: bool = False  # perhaps: by a restart before the state that says it
     ordered: set[datetime] = field(default_factory=set)  # starts that are to come by hand
     stop_ordered: set[str] = field(default_factory=set)  # runs that somebody wants to end
     deaths: int = 0
@@ -194,6 +208,7 @@ class Task:
     by_file: bool = False  # its suspension by the file is recorded
     last_end: datetime | None = None
     run_began: datetime | None = None  # the one that ended then
+    run_stepped: bool = False  # the clock was set during that run
     ran_before: bool = False
     last: e.Event | None = None
 
@@ -255,7 +270,15 @@ class Task:
                 if periods == MISSED_COUNT:
                     last = self.latest(ticks, until, without) or last
                     break
-        return None if first is None else Span(first, *last, periods, instants, settled)
+        if first is None:
+            return None
+        if isinstance(ticks, Ticks) and periods == MISSED_COUNT:
+            every = {*self.handled, *self.executed}
+            known = [due for due in every if first < due < last[0] and ticks.nominal(due)]
+            settled = len(known)
+            left_out = without is not None and first < without < last[0] and without not in every
+            periods = instants = 1 + ticks.number(first, last[0]) - settled - left_out
+        return Span(first, *last, periods, instants, settled)
 
     def first_open(self, ticks: AnyTicks, since: datetime) -> datetime | None:
         """The first due instant behind that without an outcome."""
@@ -279,7 +302,9 @@ class Task:
     def surely_ran_at(self, due: datetime, now: datetime) -> bool:
         """Whether the last run, which ended by itself, reached over that time."""
         began, end = self.run_began, self.last_end
-        return began is not None and end is not None and began < due <= end <= now and not self.runs
+        if began is None or end is None or self.run_stepped or self.runs:
+            return False
+        return began < due <= end <= now
 
 
 @dataclass(slots=True, eq=False)
@@ -304,7 +329,9 @@ class Facts:
     last_of_all: e.Event | None = None
     suspects: list[Suspect] = field(default_factory=list)
     held_up: list[HeldUp] = field(default_factory=list)
-    unsettled: bool = False  # one of these three is not decided yet
+    unsettled: bool = False  # one of these three, or of the next, is not decided yet
+    to_follow: dict[str, Success] = field(default_factory=dict)  # who has to be due at once
+    chained: bool = False  # some task is started after another
     slept: e.SuspensionDetected | None = None  # not taken in yet: the next event tells more
     torn_until: datetime = LONG_AGO  # up to here lines may have been lost with a process
     scheduler: str = ""
@@ -314,7 +341,8 @@ class Facts:
     numbers_lost: bool = False  # a disk refused a batch, and with it runs and their numbers
     state: Literal["unknown", "running", "stopped"] = "unknown"
     began_blind: bool = False
-    aside: set[str] = field(default_factory=set)  # names of which a record could not be read
+    aside: dict[str, str] = field(default_factory=dict)  # names that are not judged, and why
+    unfinished: bool = False  # an initialize has begun, and may have changed what nothing says
     free: datetime = LONG_AGO
     active: datetime = LONG_AGO
     set_by: timedelta = timedelta(0)
@@ -349,6 +377,7 @@ class Facts:
 
     def task(self, name: str, config: TaskConfig, at: datetime) -> Task:
         """A name that is registered anew."""
+        self.chained = self.chained or config.options.after is not None
         return Task(name, config, at, self.ticks(name, config), opening(config, at), at)
 
     def ticks(self, name: str, config: TaskConfig) -> AnyTicks | None:
@@ -431,7 +460,9 @@ class Facts:
             if run.instance == self.instance and (run.started < first or run.steps != self.steps):
                 return True
         began, end = task.run_began or task.last_start, task.last_end
-        return began is not None and end is not None and began < first and last <= end
+        if began is None or end is None:
+            return False
+        return (began < first or task.run_stepped) and last <= end
 
     def sure_run(self, task: Task, now: datetime) -> tuple[datetime, datetime] | None:
         """From when to when the task surely ran: until now, or in the last run that ended by
@@ -441,7 +472,9 @@ class Facts:
                 return None
             return min(run.started for run in task.runs.values()), now
         began, end = task.run_began, task.last_end
-        return None if began is None or end is None or end > now else (began, end)
+        if began is None or end is None or end > now or task.run_stepped:
+            return None
+        return began, end
 
     def may_be_made_up_for(self, task: Task, due: datetime) -> bool:
         """Whether a rule other than "once" gives a start to a minute that is past, as far as the
@@ -462,6 +495,8 @@ class Facts:
         lock = task.config.options.lock
         if lock is None:
             return None
+        if self.began_blind and not surely:
+            return "a task that is not known"
         for name, other in self.tasks.items():
             taken = other.runs or name in self.held or (not surely and name in self.maybe_held)
             if taken and other is not task and other.config.options.lock == lock:
@@ -520,6 +555,7 @@ def edit_of(event: e.TaskOverridden, old: TaskConfig, *, effects: bool) -> Edit:
     cleared = (old.cron_expression, old.zone) != (new.cron_expression, new.zone)
     was, now = old.options, new.options
     moved = cleared or (was.repeated_hour, was.spread) != (now.repeated_hour, now.spread)
+    moved = moved or was.after != now.after
     changed = (cleared if effects else moved) or old.retry_delay_ms != new.retry_delay_ms
     return Edit(moved, now.on_change == "reset" and changed, now.interrupted == "abandon")
 

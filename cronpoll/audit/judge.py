@@ -25,7 +25,7 @@ from cronpoll.audit import fold
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import MANY, UNRECORDED, Doubt, Facts, Task, text_of
 from cronpoll.audit.promises import GUARANTEES, Guarantee
-from cronpoll.audit.rules import RULES, clock
+from cronpoll.audit.rules import RULES, chains, clock
 from cronpoll.audit.rules.finding import Found, Rule, Wrong
 from cronpoll.audit.rules.life import could_stop
 from cronpoll.audit.rules.timely import overdue, owes
@@ -228,7 +228,10 @@ class Audit:
         if facts.held_up:
             for wrong in clock.goes_on(facts, event):
                 self._violated(wrong, None, event)
-        facts.unsettled = facts.recovery is not None or bool(facts.suspects or facts.held_up)
+        for wrong in chains.nothing_left_out(facts, event) if facts.to_follow else ():
+            self._violated(wrong, None, event)
+        waiting = facts.suspects or facts.held_up or facts.to_follow
+        facts.unsettled = facts.recovery is not None or bool(waiting)
 
     def _settle_sleep(self, event: Any) -> None:
         facts, slept = self._facts, self._facts.slept
@@ -245,10 +248,12 @@ class Audit:
         if recovery is None:
             return
         if isinstance(event, e.ClockStepped):
+            for wrong in recovery.late if event.step_ms < 0 else ():
+                self._violated(wrong, None, event)
             facts.held_up.clear()
             facts.recovery = None
         elif isinstance(event, fold.OTHER_READINGS) or event.at >= recovery.at:
-            for wrong in recovery.wrong:
+            for wrong in (*recovery.wrong, *recovery.late):
                 self._violated(wrong, None, event)
             facts.high = max(facts.high, recovery.at)
             facts.recovery = None
@@ -267,7 +272,10 @@ class Audit:
         if facts.unsettled:
             self._settle_times(event)
         if isinstance(event, e.SuspensionDetected):
-            facts.slept, facts.unsettled = event, True
+            if event == facts.last_of_all:
+                self._violated(Wrong(p.WHOLE, "recorded twice"), None, event)
+            clock.slept_before_recovery(facts, event)
+            facts.slept, facts.unsettled, facts.last_of_all = event, True, event
             return
         if isinstance(event, fold.OTHER_READINGS):
             facts.high = event.at
@@ -350,7 +358,8 @@ class Audit:
         ]
         violations, notes = self._violations + never, list(facts.notes)
         started = sum(self._starts[trigger].times for trigger in ("due", "boot", "owed"))
-        seen = facts.events, len(facts.tasks), facts.first, facts.last, facts.begun
+        known = len({*facts.tasks, *facts.aside})
+        seen = facts.events, known, facts.first, facts.last, facts.begun
         counted = started, facts.left_out, facts.more_left_out
         return Report(verdicts, violations, found, notes, *seen, *counted, unjudged)
 
@@ -362,8 +371,7 @@ def _unjudged(facts: Facts) -> Iterator[tuple[str, str]]:
             yield task.name, f"its zone {task.config.zone} is not known here: due times not judged"
         elif len(task.handled) >= MANY:
             yield task.name, "too many periods of it were handled before an edit to judge each"
-    for name in facts.aside:
-        yield name, "a record of it could not be read: what it said is not judged"
+    yield from facts.aside.items()
 
 
 def _verdict(guarantee: Guarantee, occasions: int, broken: int, still: int) -> Verdict:

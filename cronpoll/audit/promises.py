@@ -28,7 +28,7 @@ START_OWED: Final = Guarantee(
     "A run starts only by hand or because a start is owed: for a due minute, a retry, an "
     "interrupted run, or what "
     "stayed owed when a schedule was edited or a run began by hand, or the start of the machine or "
-    "the daemon; and only of a "
+    "the daemon, or a success of the task before it; and only of a "
     "registered task, while the scheduler is active",
     ("001 S3", "003 S3"),
 )
@@ -145,6 +145,12 @@ WRONG_CLOCK: Final = Guarantee(
     "and the record says so",
     ("Kron 5",),
 )
+CHAINED: Final = Guarantee(
+    "chained",
+    "What is started after another task is due once for each success of that which is not by "
+    "hand, at once and for the same period; nothing else makes it due",
+    (),
+)
 OWED_STARTED: Final = Guarantee(
     "owed-started",
     "What is owed is started, or settled otherwise, within a minute of the recorded clock "
@@ -207,6 +213,7 @@ GUARANTEES: Final = (
     STOP_WAITS,
     INVALID,
     WRONG_CLOCK,
+    CHAINED,
     OWED_STARTED,
     INTERRUPTED_RESTARTED,
     INIT_ENDS,

@@ -120,6 +120,7 @@ class Ticks:
         self._zone = zone
         self._first_only = first_only
         self._known: dict[int, tuple[datetime, ...]] = {}
+        self._numbers: dict[tuple[tuple[timedelta, bool], tuple[bool, ...]], int] = {}
         self._from: datetime | None = None
         self._until: datetime | None = None
         self._between = _LAST, _LAST  # two due minutes in a row
@@ -187,6 +188,26 @@ class Ticks:
         while due is not None:
             yield due, due
             due = self.latest(due - MICROSECOND)
+
+    def number(self, after: datetime, until: datetime) -> int:
+        """How many are due in (after, until], day by day. A day on which the wall clock runs evenly
+        has as many as any other with that offset and such dates."""
+        first, last = after.toordinal(), until.toordinal()
+        total = sum(map(self._number_on, range(first, last + 1)))
+        before = bisect_right(self._day(first), after)
+        return total - before - len(self._day(last)) + bisect_right(self._day(last), until)
+
+    def _number_on(self, ordinal: int) -> int:
+        dates = tuple(self._on(date.fromordinal(ordinal + by)) for by in (-1, 0, 1))
+        if not any(dates):
+            return 0
+        cuts = readings(self._zone, ordinal)
+        if len(cuts) > 1:
+            return len(self._day(ordinal))
+        alike = cuts[0][2:], dates
+        if alike not in self._numbers:
+            self._numbers[alike] = len(self._day(ordinal))
+        return self._numbers[alike]
 
     def _days_back(self, ordinal: int) -> Iterator[tuple[datetime, ...]]:
         return (
@@ -644,8 +665,8 @@ def retry_after(
         delay = math.inf
     if options.max_retry_delay_ms is not None:
         delay = min(delay, options.max_retry_delay_ms)
-    if delay >= (_LAST - ended).total_seconds() * 1_000:
-        return _LAST
+    if delay >= (_LAST - SECOND - ended).total_seconds() * 1_000:
+        return _LAST - SECOND  # the last moment that a record can speak of
     delay = max(delay, 0.0)
     return max(ended + timedelta(milliseconds=delay), min(started, ended) + SECOND)
 

@@ -48,8 +48,9 @@ def _meant(text: str, now: datetime, zone: tzinfo) -> datetime:
     """The moment that was typed."""
     if text.startswith("+"):
         return now.replace(microsecond=0) + duration_given(text[1:], "TIME")
-    if not re.fullmatch(r"\d\d:\d\d(:\d\d)?", text, re.ASCII):
+    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?", text, re.ASCII):
         return moment_given(text, zone)
+    text = text if text[2] == ":" else f"0{text}"
     today = now.astimezone(zone).date()
     for day in range(3):  # the wall clock may be put forward over it, tomorrow too
         try:

@@ -52,8 +52,7 @@ _MONTHS: Final = (
 
 
 @click.command(
-    epilog="Example: cronpoll audit --state-dir /var/lib/cronpoll; or: cronpoll audit "
-    "cronpolld.log",
+    epilog="Example: cronpoll audit --state-dir /var/lib/cronpoll",
     short_help="Whether every promise was kept.",
 )
 @click.argument("record", required=False, metavar="[DIR|FILE]", type=click.Path(allow_dash=True))
@@ -239,6 +238,8 @@ def sentence(report: Report, task: str | None = None) -> str:
         return f"Nothing was due of {whose}{span}, and no promise was broken."
     least = "at least " if report.more else ""
     all_of = f"Every one of {least}{due:,} due minutes" if due > 1 else "The one due minute"
+    if report.unjudged:
+        all_of = f"As far as it could be judged, {all_of[0].lower()}{all_of[1:]}"
     return f"{all_of} of {whose}{span} was started once, or left out for a stated reason."
 
 

@@ -110,7 +110,12 @@ def cannot_read(error: CronpollError, place: str) -> NoReturn:
 def fail(text: str, code: int, problems: tuple[str, ...] = ()) -> NoReturn:
     """End a command that came to nothing: one line, or JSON if that was asked for."""
     ctx = click.get_current_context(silent=True)
-    if ctx is not None and ctx.params.get("as_json"):
+    if ctx is not None and ctx.params.get("nagios"):
+        from cronpoll.cli import nagios
+
+        click.echo(nagios.line(nagios.UNKNOWN, text))
+        code = nagios.UNKNOWN
+    elif ctx is not None and ctx.params.get("as_json"):
         more = {"problems": [well_formed(line) for line in problems]} if problems else {}
         print_json({"error": well_formed(text), **more})
     else:

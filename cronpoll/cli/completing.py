@@ -17,6 +17,8 @@ def complete_task(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 def _names(typed: dict[str, object]) -> list[str]:
     file, config, place = typed.get("file"), typed.get("config"), typed.get("state_dir")
+    if "file" in typed and config is not None:  # in the place of a file, and what follows are tasks
+        file = config
     if isinstance(file, str):
         import tomllib
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import click
@@ -22,8 +23,10 @@ from cronpoll.cli.common import (
 )
 from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import book_of
+from cronpoll.cli.tables import flowing
 from cronpoll.config.check import Rules, check
 from cronpoll.core.calendar import AnySchedule, schedule_of
+from cronpoll.core.changes import timing_said
 from cronpoll.core.cron import Schedule
 from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
 from cronpoll.core.periods import Spread, draws
@@ -98,8 +101,7 @@ def explain(
     if not expression:
         raise click.UsageError("Missing argument 'EXPRESSION|TASK'.")
     if at is not None or file is not None or _is_task(expression, state_dir, config):
-        name, schedule = _task_meant(expression, file, state_dir, config)
-        _explain_task(name, schedule, at, number, as_json)
+        _explain_task(_task_meant(expression, file, state_dir, config), at, number, as_json)
         return
     zone = HostZone()().tzinfo
     if timezone is not None:
@@ -130,10 +132,17 @@ def _is_task(text: str, state_dir: str | None, config: str | None) -> bool:
     return state is not None and text in state.book.tasks
 
 
-def _explain_task(
-    name: str, schedule: PeriodSchedule, at: str | None, number: int, as_json: bool
-) -> None:
+class _Meant(NamedTuple):
+    """A task, and when it is due. `otherwise`: what starts it beside the time of day."""
+
+    name: str
+    schedule: PeriodSchedule
+    otherwise: str
+
+
+def _explain_task(meant: _Meant, at: str | None, number: int, as_json: bool) -> None:
     """How its start was chosen; without a window and a time there is nothing to choose."""
+    name, schedule, otherwise = meant
     zone, now = schedule.zone.tzinfo, SystemClock().wall()
     if at is not None:
         _explain_choice(name, schedule, spoken(at, now, zone), as_json)
@@ -143,7 +152,8 @@ def _explain_task(
     ):
         _explain_choice(name, schedule, following.isoformat(), as_json)
     else:
-        words = in_words(schedule.nominals.expression.text)
+        text = schedule.nominals.expression.text
+        words = in_words(text) if text else otherwise
         _explain_words(f"{visible(name)}: {words}", schedule.nominals, number, as_json)
 
 
@@ -160,9 +170,7 @@ def _explain_words(words: str, schedule: Schedule, number: int, as_json: bool) -
         click.echo(f"  {local(moment, zone)}  in {span(moment - now)}")
 
 
-def _task_meant(
-    name: str, file: str | None, state_dir: str | None, config: str | None
-) -> tuple[str, PeriodSchedule]:
+def _task_meant(name: str, file: str | None, state_dir: str | None, config: str | None) -> _Meant:
     """The periods of a task, from a registry file or from what the daemon has in force."""
     calendar = calendar_here()
     if file is not None:
@@ -173,7 +181,8 @@ def _task_meant(
         if registry.errors or not found:
             reason = str(registry.errors[0]) if registry.errors else f"{file}: no such task: {name}"
             fail(reason, NO)
-        return name, _with_periods(name, calendar.of_task(found[0]))
+        schedule, otherwise = calendar.of_task(found[0]), timing_said("", found[0])
+        return _Meant(name, _with_periods(name, schedule), otherwise)
     reader = reader_of(state_dir, config)
     state = book_of(reader).tasks.get(name)
     if state is None:
@@ -181,7 +190,11 @@ def _task_meant(
     problem = calendar.problem(state.config)
     if problem is not None:
         fail(f"what is recorded of {name} cannot be computed with: {problem}", NO)
-    return name, _with_periods(name, calendar.schedule(name, state.config))
+    schedule, otherwise = (
+        calendar.schedule(name, state.config),
+        timing_said("", state.config.options),
+    )
+    return _Meant(name, _with_periods(name, schedule), otherwise)
 
 
 def _explain_kronjob(file: str, name: str | None, at: str | None, as_json: bool) -> None:
@@ -231,10 +244,11 @@ def _explain_choice(name: str, schedule: PeriodSchedule, at: str, as_json: bool)
         f"window      {local(choice.window_start, zone, seconds=True)} to "
         f"{local(choice.window_end, zone, seconds=True)}"
     )
-    click.echo(
+    text = (
         f"seed        {seed.strategy}: SHA-256 of {visible(repr(name))}, "
         f"{choice.period_key!r}, {seed.salt!r}, joined by line feeds"
     )
+    click.echo(flowing(text, " " * 12))
     click.echo(f"hash        {choice.seed_hash}")
     click.echo(f"draws       {schedule.spread.distribution.name}")
     for step in steps:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from importlib.resources import files
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from cronpoll.cli.common import NO, fail
 from cronpoll.core.values import close
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def topics() -> dict[str, str]:
@@ -48,11 +52,32 @@ def help_(topic: str | None) -> None:
         click.echo(pages[topic])
         return
     from rich.console import Console
-    from rich.markdown import Markdown
 
     console = Console(width=min(Console().width, 100))
     with console.pager(styles=True):
-        console.print(Markdown(pages[topic]))
+        console.print(_rendered(pages[topic]))
+
+
+def _rendered(page: str) -> RenderableType:
+    """A page for a terminal. A word that is wider than its column goes on below: without that, it
+    would end in an ellipsis."""
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.markdown import Markdown, TableElement
+    from rich.table import Table
+
+    class Whole(TableElement):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for part in super().__rich_console__(console, options):
+                if isinstance(part, Table):
+                    for column in part.columns:
+                        column.overflow = "fold"
+                yield part
+
+    class Page(Markdown):
+        elements: ClassVar = {**Markdown.elements, "table_open": Whole}
+
+    text = "\n".join(line for line in page.splitlines() if not line.startswith("<!--"))
+    return Page(text)
 
 
 def _contents(pages: dict[str, str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from cronpoll.cli.common import (
 )
 from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import HEADINGS, book_of, entry_cells, record_of
-from cronpoll.cli.tables import aligned
+from cronpoll.cli.tables import aligned, terminal_width
 from cronpoll.core import chronicle
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import TaskState
@@ -94,7 +94,8 @@ def _tell(
             f"times in {HostZone()().key}"
         )
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    head, *lines = aligned([HEADINGS, *(entry_cells(entry, zone) for entry in found)])
+    rows = [HEADINGS, *(entry_cells(entry, zone) for entry in found)]
+    head, *lines = aligned(rows, terminal_width())
     if found:
         click.echo(click.style(head, dim=True) if colour else head)
     for entry, line in zip(found, lines, strict=True):

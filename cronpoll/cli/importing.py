@@ -438,7 +438,7 @@ def registry_text(
         )
     parts.append(_shared_text(shared))
     for mail, name in targets.items():
-        parts.append(f"\n[notify.{name}]\n{tomli_w.dumps(_target(mail))}")
+        parts.append("\n" + tomli_w.dumps({"notify": {name: _target(mail)}}))
     last = 0
     comments = translation.comments if isinstance(translation, Translation) else []
     for job, table in zip(jobs, tables, strict=True):

@@ -101,9 +101,7 @@ def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_
     sys.exit(NO if any(segment.damaged for segment in found) else 0)
 
 
-@journal.command(
-    epilog="Example: cronpoll journal dump --task nightly-backup --since 2026-11-01 | jq .event"
-)
+@journal.command(epilog="Example: cronpoll journal dump --task shop --since 2026-11-01 | jq .event")
 @with_place
 @click.option(
     "--task", metavar="NAME", shell_complete=complete_task, help="Only events of this task."

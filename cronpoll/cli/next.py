@@ -20,7 +20,7 @@ from cronpoll.cli.common import (
     with_json,
 )
 from cronpoll.cli.completing import complete_task
-from cronpoll.cli.tables import aligned
+from cronpoll.cli.tables import aligned, terminal_width
 from cronpoll.config.check import Rules
 from cronpoll.config.registry import Task
 from cronpoll.core.calendar import AnySchedule
@@ -95,12 +95,14 @@ def _tell(
         distance = "" if now is None else f"in {span(row.at - now)}"
         moment = local(row.at, zone, seconds=row.nominal is not None or row.ordered)
         table.append((moment, visible(row.task), distance, why))
-    for line in aligned(table):
+    for line in aligned(table, terminal_width()):
         click.echo(line)
     for task in chosen:
         if task.on_start is not None and not task.suspend:
             what = "machine has booted" if task.on_start == "boot" else "daemon has started"
             click.echo(f"when the {what}  {visible(task.name)}")
+        if task.after is not None and not task.suspend:
+            click.echo(f"after {visible(task.after)}  {visible(task.name)}")
     resting = [visible(task.name) for task in chosen if task.suspend]
     if resting:
         click.echo(f"suspended in the file, nothing starts: {', '.join(resting)}")

@@ -16,6 +16,7 @@ from cronpoll.cli.common import (
     with_json,
     with_place,
 )
+from cronpoll.cli.tables import flowing
 from cronpoll.config.check import Rules
 from cronpoll.core.model import Book
 from cronpoll.core.text import visible
@@ -79,7 +80,8 @@ def plan(
     if answer.clock is not None:
         click.echo(clock_line(answer.clock))
     for change in changes:
-        click.echo(f"{_SIGNS[change.change]} {visible(change.task)}: {visible(change.text)}")
+        text = f"{_SIGNS[change.change]} {visible(change.task)}: {visible(change.text)}"
+        click.echo(flowing(text))
     if not changes:
         click.echo("no changes")
 

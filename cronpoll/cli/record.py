@@ -47,14 +47,15 @@ def entry_cells(entry: Entry, zone: tzinfo) -> tuple[str, str, str, str]:
     if entry.period is not None:
         due += f" for {local_time(entry.period, zone)}"
     by = "" if entry.ordered_by is None else f" by {visible(str(entry.ordered_by))}"
-    if entry.last_line is not None:
-        why += f": {visible(abbreviate(entry.last_line.strip(), 200))}"
+    line = abbreviate((entry.last_line or "").strip(), 200)
+    if line and line not in (entry.error or ""):  # that of a traceback is the error itself
+        why += f": {visible(line)}"
     outcome = f"{entry.outcome}{took}{_used(entry)}{why}  run {visible(entry.run_id)}"
     return local_time(entry.started_at, zone), f"{entry.trigger}{by}", due, outcome
 
 
-def entry_lines(entries: list[Attempt], zone: tzinfo) -> list[str]:
-    return aligned([entry_cells(entry, zone) for entry in entries])
+def entry_lines(entries: list[Attempt], zone: tzinfo, width: int | None) -> list[str]:
+    return aligned([entry_cells(entry, zone) for entry in entries], width)
 
 
 def _used(entry: Attempt) -> str:

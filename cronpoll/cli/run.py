@@ -38,7 +38,8 @@ def run(
     """Start tasks now by name, pattern ('db-*') or tag.
 
     Settles nothing: the task still runs when it is due. Works while it is suspended; refused while
-    it runs.
+    it runs. Of several, a line each says what has become of it. Ctrl-C ends the waiting alone
+    (exit code 130): the run goes on.
     """
     task = single(tasks, tags)
     if task is None:

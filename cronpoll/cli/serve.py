@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
 import signal
 import sys
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from cronpoll.web.access import Rules
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8470"
+_NICE: Final = 10
+"""The page gives way to the daemon, and to what it runs."""
 MISSING: Final = "the page needs packages that are not installed ({}): pip install 'cronpoll[web]'"
 
 
@@ -98,15 +103,24 @@ def serve(
     from cronpoll.web.watch import Watch
 
     rules = _rules(token_file, proxies, proxy_header, operators, listen)
-    watch = Watch(reader_of(state_dir, config), SystemClock(), HostZone())
+    # The collector need not look through what is held of the record again and again.
+    watch = Watch(reader_of(state_dir, config), SystemClock(), HostZone(), after_reading=gc.freeze)
     settings = app.Settings(app.host_name(), frozenset(host.lower() for host in hosts))
     page = app.Web(watch, Doors(rules), settings).app()
     listening = listening_on(listen)
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     click.echo(f"cronpoll: the page is at {address_of(listen, listening)}")
     sys.stdout.flush()
+    _give_way()
     server.more_descriptors()
     run_until_signal(server.serve, page, [listening])
+
+
+def _give_way() -> None:
+    """Run at a lower priority, if the unit has not seen to it (it forbids to change it)."""
+    if os.getpriority(os.PRIO_PROCESS, 0) < _NICE:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, _NICE)
 
 
 def _rules(

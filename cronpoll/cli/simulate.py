@@ -87,8 +87,7 @@ class Printer(Observer):
 
 
 @click.command(
-    epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26 --down "
-    "2026-10-25T01:00..2026-10-25T04:00",
+    epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26",
     short_help="The real scheduler on a simulated clock.",
 )
 @click.argument("file", type=click.Path())

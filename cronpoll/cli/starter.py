@@ -89,6 +89,11 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 # lock = "database"                 # tasks with the same lock never run at the same time
 # notify = { to = "ops", after = 3, remind = "1d" }  # recovered, missed, overdue, output
 # tags = ["db", "nightly"]          # by which commands find tasks that belong together
+
+# [[task]]
+# name = "backup-copied"
+# after = "nightly-backup"          # instead of cron: each time that has succeeded, for the same period
+# command = ["rclone", "copy", "/var/backups", "remote:backups"]
 """
 )
 

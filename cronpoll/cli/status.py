@@ -33,7 +33,7 @@ from cronpoll.cli.common import (
     with_place,
 )
 from cronpoll.cli.completing import complete_task
-from cronpoll.cli.tables import cut, fitted, wrapped
+from cronpoll.cli.tables import cut, fitted, terminal_width, wrapped
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import CronpollError, abbreviate
 from cronpoll.core.model import Book
@@ -49,6 +49,7 @@ from cronpoll.core.view import (
     Unreadable,
     status_of,
 )
+from cronpoll.core.zonenames import NamedZone
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.api import Holder, Reader
@@ -91,6 +92,11 @@ _STYLES: Final = {
 @click.option(
     "--daemon", is_flag=True, help="With --check: tasks do not count, only the daemon does."
 )
+@click.option(
+    "--nagios",
+    is_flag=True,
+    help="With --check: one line with numbers, and exit code 0, 1, 2 or 3, as a monitoring plugin.",
+)
 @click.option("--watch", is_flag=True, help="Refresh every two seconds, until Ctrl-C.")
 @with_json(Status)
 def status(
@@ -100,6 +106,7 @@ def status(
     failing: bool,
     check: bool,
     daemon: bool,
+    nagios: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -111,18 +118,25 @@ def status(
     reader = reader_of(state_dir, config)
     if watch and as_json:
         raise click.UsageError("--watch does not go with --json; repeat the command instead")
+    if nagios and (not check or watch or as_json):
+        raise click.UsageError("--nagios goes with --check, and with neither --json nor --watch")
     if watch:
         _watch(reader, tasks, failing)
         return
     report = _report_or_fail(reader, tasks, failing, as_json)
     unknown = sorted({*tasks} - {task.task for task in report.tasks})
     if unknown and not failing:
-        fail(f"no such task: {', '.join(unknown)}", NO)
+        fail(f"no such task in {reader.place}: {', '.join(unknown)}", NO)
+    if nagios:
+        from cronpoll.cli.nagios import verdict
+
+        code, line = verdict(report, daemon_alone=daemon)
+        click.echo(line)
+        sys.exit(code)
     if as_json:
         print_json(report)
     else:
-        width = _window()[0] if sys.stdout.isatty() else None
-        click.echo(_lines(report, width, colour=_colourful()).whole())
+        click.echo(_lines(report, terminal_width(), colour=_colourful()).whole())
     if check and not (report.daemon.sound if daemon else report.well):
         sys.exit(NO)
 
@@ -224,7 +238,7 @@ def _balance(
 ) -> Balance | Uncounted:
     """The balance of the last day, unless its record cannot be read, or not in passing."""
     from cronpoll.core.balance import balance
-    from cronpoll.core.chronicle import read_all
+    from cronpoll.core.past import read_all
 
     since = now - _DAY
     if not tasks and len(book.tasks) > _MOST_TASKS:
@@ -256,9 +270,8 @@ _DISPENSABLE: Final = (3, 2, 4)
 """What a narrow terminal does without: LAST SUCCESS first, then LAST RUN, then NEXT RUN."""
 
 
-def _rows(report: Status) -> list[tuple[str, ...]]:
+def _rows(report: Status, short: ShortTimes) -> list[tuple[str, ...]]:
     """A row for each task, and at its end what else there is to say of it."""
-    short = ShortTimes(report.at, HostZone()().tzinfo)
     return [
         (
             visible(task.task),
@@ -317,7 +330,7 @@ def _suspension(task: Task, now: datetime, short: ShortTimes) -> list[str]:
     return [f"{text}: {visible(said.reason)}" if said.reason else text]
 
 
-def _summary(report: Status) -> str:
+def _summary(report: Status, zone: NamedZone, short: ShortTimes) -> str:
     daemon = report.daemon
     if daemon.alive:
         text = f"daemon alive, pid {daemon.pid or '?'}"
@@ -341,19 +354,19 @@ def _summary(report: Status) -> str:
     )
     bad = f", {failing} unhealthy" if failing else ""
     place = visible(report.state_directory)
-    first = f"{text}; {number}{bad}; times in {HostZone()().key}; {place}"
-    return "\n".join([first, *_notices(daemon, report.at)])
+    first = f"{text}; {number}{bad}; times in {zone.key}; {place}"
+    return "\n".join([first, *_notices(daemon, short)])
 
 
-def _notices(daemon: Scheduler, now: datetime) -> list[str]:
+def _notices(daemon: Scheduler, short: ShortTimes) -> list[str]:
     """What else there is to say of the daemon, a line each."""
     lines = []
     if daemon.clock is not None:
         lines.append(clock_line(daemon.clock))
     if daemon.slow_write is not None:
-        at = ShortTimes(now, HostZone()().tzinfo)(daemon.slow_write.at)
         lines.append(
-            f"the last slow write took {daemon.slow_write.duration_ms / 1_000:.1f} s, at {at}"
+            f"the last slow write took {daemon.slow_write.duration_ms / 1_000:.1f} s, "
+            f"at {short(daemon.slow_write.at)}"
         )
     if daemon.rejected is not None:
         since, reason = utc_text(daemon.rejected.since), visible(daemon.rejected.reason)
@@ -362,7 +375,6 @@ def _notices(daemon: Scheduler, now: datetime) -> list[str]:
             f"previous version stays in force: {reason}"
         )
     for down in daemon.targets_down:
-        short = ShortTimes(now, HostZone()().tzinfo)
         again = "" if down.again_at is None else f", the next {short(down.again_at)}"
         lines.append(
             f"notify.{visible(down.target)} UNREACHABLE since {short(down.since)}: "
@@ -373,7 +385,9 @@ def _notices(daemon: Scheduler, now: datetime) -> list[str]:
 
 def _lines(report: Status, width: int | None, *, colour: bool) -> Lines:
     """What is shown: for a terminal of that width, or for a pipe."""
-    rows = _rows(report)
+    zone = HostZone()()
+    short = ShortTimes(report.at, zone.tzinfo)
+    rows = _rows(report, short)
     table = fitted([_HEADINGS, *(row[:5] for row in rows)], width, _DISPENSABLE)
     entries = []
     for task, row, cells in zip(report.tasks, rows, table[1:], strict=True):
@@ -385,7 +399,7 @@ def _lines(report: Status, width: int | None, *, colour: bool) -> Lines:
         if below and colour and task.state in BAD:
             below = [click.style(below[0], fg="red")]
         entries.append(("  ".join(shown).rstrip(), *below))
-    top, last = _summary(report).split("\n"), balance_line(report.balance)
+    top, last = _summary(report, zone, short).split("\n"), balance_line(report.balance)
     if width is not None:
         top, last = [part for line in top for part in wrapped(line, width)], cut(last, width)
     if colour:

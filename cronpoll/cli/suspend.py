@@ -13,7 +13,7 @@ from cronpoll.daemon import wire
 
 
 @click.command(
-    epilog='Example: cronpoll suspend nightly-backup --for 2h --reason "disk is being replaced"',
+    epilog='Example: cronpoll suspend nightly-backup --for 2h --reason "new disk"',
     short_help="Suspend a task until it is resumed.",
 )
 @with_tasks

@@ -3,11 +3,14 @@ other."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Final
 
 SHORTEST_NAME: Final = 20
 """Columns that a name keeps before others give way; where they are gone, it gets what is left."""
+NARROWEST: Final = 40
+"""Columns in which a sentence is still worth reading."""
 
 
 def cell_len(text: str) -> int:
@@ -23,6 +26,18 @@ def cell_len(text: str) -> int:
 
 def padded(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
+
+
+def _width(column: Sequence[str]) -> int:
+    """Of the widest cell."""
+    return max(map(len if "".join(column).isascii() else cell_len, column))
+
+
+def _evenly(column: Sequence[str], width: int) -> list[str]:
+    """Cells of one width."""
+    if "".join(column).isascii():
+        return [text.ljust(width) for text in column]
+    return [padded(text, width) for text in column]
 
 
 def cut(text: str, width: int) -> str:
@@ -41,6 +56,13 @@ def wrapped(text: str, width: int) -> list[str]:
     return wrap(text, width, break_on_hyphens=False) or [""]
 
 
+def flowing(text: str, hang: str = "    ") -> str:
+    """A sentence for whoever reads: on a terminal broken at blanks, with `hang` before what goes
+    on below."""
+    width = terminal_width()
+    return text if width is None else f"\n{hang}".join(wrapped(text, max(width - len(hang), 20)))
+
+
 def shortened(name: str, width: int) -> str:
     """Its beginning and its end, if it is too long: names differ at both."""
     if cell_len(name) <= width:
@@ -54,12 +76,32 @@ def shortened(name: str, width: int) -> str:
     return f"{first}…{last}"
 
 
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines with columns below each other; the last one is as long as it is."""
+def terminal_width() -> int | None:
+    """Columns of the terminal that is written to; None for a pipe or a file."""
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size  # here, because pipes need not load it
+
+    return get_terminal_size()[0]
+
+
+def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
+    """Rows as lines with columns below each other. The last one is as long as it is; what does not
+    fit into `width` goes on below: in its column, or on lines of its own if that is too narrow."""
     if not rows:
         return []
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)][:-1]
-    return ["  ".join([*map(padded, row, widths), row[-1]]).rstrip() for row in rows]
+    widths = [_width(column) for column in zip(*rows, strict=True)][:-1]
+    begin = sum(widths) + 2 * len(widths)
+    lines = []
+    for row in rows:
+        head, last = "  ".join([*map(padded, row, widths), ""]), row[-1]
+        if width is None or begin + cell_len(last) <= width:
+            lines.append(f"{head}{last}".rstrip())
+        elif width - begin >= NARROWEST:
+            lines.append(head + f"\n{' ' * begin}".join(wrapped(last, width - begin)))
+        else:
+            lines.append("\n    ".join([head.rstrip(), *wrapped(last, max(width - 4, 1))]))
+    return lines
 
 
 def fitted(
@@ -67,8 +109,10 @@ def fitted(
 ) -> list[tuple[str, ...]]:
     """Rows whose cells are padded to columns that fit into `width`: names, which come first, are
     shortened in the middle; where that is not enough, columns go in the order given."""
-    kept = list(range(len(rows[0])))
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    columns = list(zip(*rows, strict=True))
+    kept = list(range(len(columns)))
+    natural = [_width(column) for column in columns]
+    widths = [*natural]
 
     def rest() -> int:
         """What the others leave for names."""
@@ -81,10 +125,9 @@ def fitted(
                 break
             kept.remove(column)
         widths[0] = min(widths[0], max(rest(), 3))
-    return [
-        (
-            padded(shortened(row[0], widths[0]), widths[0]),
-            *(padded(row[column], widths[column]) for column in kept[1:]),
-        )
-        for row in rows
-    ]
+    names = columns[0]
+    if natural[0] > widths[0]:
+        names = tuple(shortened(name, widths[0]) for name in names)
+    shown = [names, *(columns[column] for column in kept[1:])]
+    sizes = [widths[0], *(widths[column] for column in kept[1:])]
+    return list(zip(*map(_evenly, shown, sizes), strict=True))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
 from cronpoll.cli.common import span
+from cronpoll.cli.tables import fitted, flowing, terminal_width
 from cronpoll.core import events as e
 from cronpoll.core import reasons
 from cronpoll.core.text import local, visible
@@ -17,6 +18,7 @@ from cronpoll.runtime.observe import Observer
 _LATE: Final = timedelta(seconds=1)
 _NOTES_SHOWN: Final = 20
 _HEADS: Final = ("TASK", "STARTS", "LATE", "MISSED", "SKIPPED", "LONGEST GAP")
+_DISPENSABLE: Final = (5, 2, 4)
 
 
 class _Task:
@@ -53,13 +55,15 @@ class Tally(Observer):
 
     def __call__(self, event: e.Event, _error: BaseException | None = None) -> None:
         self.now = event.at
+        if isinstance(event, e.TaskRunCompleted):
+            return
         if isinstance(event, e.TaskRunStarted):
             self._tasks[event.task_name].started(event)
             there = event.due_at.astimezone(self._zones[event.task_name])
             if there.fold:
                 day = event.task_name, f"{there:%Y-%m-%d}"
                 self._repeated[day] = self._repeated.get(day, 0) + 1
-        elif isinstance(event, e.TaskMissed | e.TaskSkipped):
+        elif isinstance(event, (e.TaskMissed, e.TaskSkipped)):
             kind, passed = reasons.passed(event)
             task = self._tasks[event.task_name]
             setattr(task, kind, getattr(task, kind) + passed.number)
@@ -68,13 +72,13 @@ class Tally(Observer):
 
     def lines(self, start: datetime, stop: datetime, host: tzinfo) -> Iterator[str]:
         number = len(self._tasks)
-        yield (
+        yield flowing(
             f"{local(start, host)} to {local(stop, host)}: {self.starts:,} "
             f"start{'' if self.starts == 1 else 's'} of {number} task{'' if number == 1 else 's'}"
         )
         yield ""
-        yield from _aligned([_HEADS, *(self._row(name) for name in self._tasks)])
-        notes = [*self._clock_notes()]
+        yield from _fitted([_HEADS, *(self._row(name) for name in self._tasks)])
+        notes = [*map(flowing, self._clock_notes())]
         if notes:
             yield ""
             yield from notes[:_NOTES_SHOWN]
@@ -86,7 +90,7 @@ class Tally(Observer):
         gap = "-"
         if task.gap is not None:
             length, since = task.gap
-            gap = f"{span(length)} from {local(since, self._zones[name])}"
+            gap = f"{span(length)} from {since.astimezone(self._zones[name]):%Y-%m-%d %H:%M}"
         counts = (task.starts, task.late, task.missed, task.skipped)
         return visible(name), *(f"{count:,}" for count in counts), gap
 
@@ -103,10 +107,12 @@ def _names(names: Sequence[str]) -> str:
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
+def _fitted(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """With the numbers below each other; a narrow terminal does without the gaps first."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *counts, gap in rows:
-        numbers = "  ".join(
-            text.rjust(width) for text, width in zip(counts, widths[1:-1], strict=True)
-        )
-        yield f"{name.ljust(widths[0])}  {numbers}  {gap}"
+    lined = [
+        (name, *(text.rjust(width) for text, width in zip(counts, widths[1:-1], strict=True)), gap)
+        for name, *counts, gap in rows
+    ]
+    for row in fitted(lined, terminal_width(), _DISPENSABLE):
+        yield "  ".join(row).rstrip()

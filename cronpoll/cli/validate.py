@@ -62,7 +62,8 @@ def validate(
     .yaml, .yml or .json are manifests, and the KronJobs in them are checked.
 
     What the daemon would refuse on this machine is an error, such as a user that it does not have.
-    Callbacks are imported in a process of their own. Exits with 1 if there is an error.
+    Callbacks are imported in a process of their own. A hundred errors and a hundred warnings are
+    listed at most; the rest is counted. Exits with 1 if there is an error.
     """
     manifests = [file for file in files if file.endswith(SUFFIXES)]
     if fix:

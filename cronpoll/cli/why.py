@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
+from functools import cache
+from textwrap import indent
 
 import click
 
@@ -20,9 +22,11 @@ from cronpoll.cli.common import (
 )
 from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import book_of, entry_lines, local_time, record_of
+from cronpoll.cli.tables import flowing, terminal_width
 from cronpoll.core import chronicle
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.model import TaskState
+from cronpoll.core.model import Book
+from cronpoll.core.past import Past
 from cronpoll.core.text import visible, with_times
 from cronpoll.core.view import Finding
 from cronpoll.core.windows import PeriodSchedule
@@ -53,28 +57,40 @@ def why(
     known = book.tasks.get(task)
     calendar = calendar_here()
     zone = calendar.zones.host.tzinfo if known is None else calendar.zones.named(known.config.zone)
-    given = spoken(" ".join(time), now, zone) or _last_due(task, known, calendar, now)
+    if known is None and not time:
+        fail(f"no such task in {reader.place}: {task}", NO)
+    given = spoken(" ".join(time), now, zone) or _last_due(task, book, calendar, now)
     minutes = [floor_minute(moment) for moment in moments_given(given, zone)]
-    past = chronicle.Past(record_of(reader), task, calendar, now, alive=reader.holder().alive)
-    findings = [past.why(minute) for minute in minutes]
+    alive = reader.holder().alive
+
+    @cache
+    def past(name: str) -> Past:
+        return Past(record_of(reader), name, calendar, now, alive=alive)
+
+    findings = [chronicle.why_after(past, task, minute) for minute in minutes]
     if as_json:
         print_json(findings)
     else:
+        width = terminal_width()
         for finding in findings:
             said = with_times(finding.text, lambda moment: local_time(moment, zone))
-            click.echo(
-                f"{finding.at.astimezone(zone).isoformat(' ', 'minutes')}  {visible(task)}: "
-                f"{visible(said)}"
-            )
-            for line in entry_lines(list(finding.attempts), zone):
-                click.echo(f"  {line}")
+            minute = finding.at.astimezone(zone).isoformat(" ", "minutes")
+            text = f"{minute}  {visible(task)}: {visible(said)}"
+            click.echo(flowing(text))
+            inner = None if width is None else width - 2
+            for line in entry_lines(list(finding.attempts), zone, inner):
+                click.echo(indent(line, "  "))
     sys.exit(0 if all(finding.verdict == "started" for finding in findings) else NO)
 
 
-def _last_due(task: str, known: TaskState | None, calendar: Calendar, now: datetime) -> str:
-    """The last nominal minute of a task, as one would type it."""
+def _last_due(task: str, book: Book, calendar: Calendar, now: datetime) -> str:
+    """The last nominal minute of a task, as one would type it; of one that is started after
+    another, the other's."""
+    known = book.tasks.get(task)
     if known is None:
         fail(f"no such task: {task}", NO)
+    if known.config.options.after is not None:
+        return _last_due(known.config.options.after, book, calendar, now)
     problem = calendar.problem(known.config)
     if problem is not None:
         fail(f"{task}: {problem}", NO)

@@ -1,23 +1,16 @@
-"""The table of options told to others: a JSON Schema for editors, the lists of the manual page, the
-tables of the manual. What stands in those files is this text; a test compares."""
+"""The table of options told to others: a JSON Schema for editors, and the tables of the manual, of
+which the man pages are made. What stands in those files is this text; a test compares."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
-
-import msgspec
 
 from cronpoll.config.registry import Daemon, Task, by_key
 from cronpoll.config.targets import WAYS, Target
 from cronpoll.core.options import Row, Settings, rows
 from cronpoll.core.values import duration_text
-
-_WIDTH: Final = 79
-_LITERAL: Final = re.compile(r"`([^`]+)`([.,;:)]*)")
-_INSTEAD: Final = "In place of `retry_delay`, see below."
 
 
 def _default(row: Row) -> str:
@@ -94,7 +87,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-_TIMED: Final = {"anyOf": [{"required": ["cron"]}, {"required": ["on_start"]}]}
+_TIMED: Final = {"anyOf": [{"required": [key]} for key in ("cron", "on_start", "after")]}
 """When it starts has to be said."""
 
 
@@ -128,61 +121,6 @@ def _properties(keys: Mapping[str, Row]) -> dict[str, Any]:
 
 def _plain(text: str) -> str:
     return text.replace("`", "")
-
-
-# -- the manual page -------------------------------------------------------------------------------
-
-
-def manual(table: type[msgspec.Struct], within: str = "") -> str:
-    """The keys of a table, or of a table within it, in mdoc."""
-    items = []
-    for key, row in by_key(table, within).items():
-        items.append(_item(key, row.option.kind.sign, row.option.help, row))
-        if key == "retry_delay" and not within:
-            items.append(_item("retry", "table", _INSTEAD, None))
-    return ".Bl -tag -width Ds\n" + "".join(items) + ".El\n"
-
-
-def _item(key: str, sign: str, help_: str, row: Row | None) -> str:
-    lines = [f".It Va {key} No = Ar {_escaped(sign)}"]
-    for sentence in _sentences(help_):
-        lines += _mdoc(sentence)
-    if row is not None and row.required:
-        lines.append("Required.")
-    elif row is not None and not row.option.own:
-        lines += _mdoc(f"Default: {_default(row)}.")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _sentences(text: str) -> list[str]:
-    return re.split(r"(?<=\.) (?=[A-Z`])", text)
-
-
-def _mdoc(sentence: str) -> Iterator[str]:
-    """A sentence as lines: literal words have a line of their own."""
-    at = 0
-    for literal in _LITERAL.finditer(sentence):
-        yield from _wrapped(sentence[at : literal.start()])
-        words, marks = literal[1], " ".join(literal[2])
-        macro = "Va" if words in rows(Task) else "Li"
-        yield f".{macro} {_escaped(words)} {marks}".rstrip()
-        at = literal.end()
-    yield from _wrapped(sentence[at:])
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    line = ""
-    for word in _escaped(text).split():
-        if line and len(line) + 1 + len(word) > _WIDTH:
-            yield line
-            line = ""
-        line = f"{line} {word}" if line else word
-    if line:
-        yield line
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\e").replace('"', r"\(dq")
 
 
 # -- the manual in Markdown ------------------------------------------------------------------------

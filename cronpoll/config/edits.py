@@ -30,7 +30,7 @@ def edits(before: Iterable[Task], after: Iterable[Task]) -> list[str]:
     old = {task.name: task for task in before}
     new = {task.name: task for task in after}
     found = [
-        f"{_named(name)}: added, {timing_said(task.cron, task.on_start)}"
+        f"{_named(name)}: added, {timing_said(task.cron, task)}"
         for name, task in new.items()
         if name not in old
     ]

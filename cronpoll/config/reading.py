@@ -25,6 +25,7 @@ from cronpoll.config.places import NOWHERE, Path, Place, Places
 from cronpoll.config.registry import Daemon, Problem, Problems, Registry, Task, by_key
 from cronpoll.config.spreads import constraints
 from cronpoll.config.targets import WAYS, Target
+from cronpoll.core.chains import chain_problems
 from cronpoll.core.dialect import Timing
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.notices import Wish
@@ -197,6 +198,7 @@ class _Reader:
             )
             self.problems.add((), text)
         self._check_tags()
+        self._check_chains()
         for (file, key, reason), names in self._ignored.items():
             self.problems.file = file
             self.problems.ignored_default(key, reason, names)
@@ -207,6 +209,24 @@ class _Reader:
             targets=self._targets,
         )
         return read.with_problems(self.problems)
+
+    def _check_chains(self) -> None:
+        """Each `after` has to name a task, of whatever file, and no chain may be a circle."""
+        if all(task.after is None for task in self._tasks):
+            return
+        after = {task.name: task.after for task in self._tasks}
+        wrong = dict(chain_problems(after))
+        known = after.keys() | self._seen.keys()  # also those that have problems of their own
+        for task in self._tasks:
+            problem, upstream = wrong.get(task.name), task.after
+            if problem is None or upstream is None or (upstream in known and upstream not in after):
+                continue
+            hint = None if upstream in after else close(upstream, tuple(known))
+            also = f'; did you mean "{hint}"?' if hint else ""
+            self.problems.file = task.file or self._empty.file
+            path = ("task", task.index, "after")
+            self.problems.add(path, f"after: {problem}{also}", task.name)
+        self.problems.file = self._empty.file
 
     def _check_include(self) -> None:
         try:
@@ -396,17 +416,15 @@ class _Reader:
         written = entry.get("name")
         name = written if isinstance(written, str) else None
         own = self._options(entry, path, name, _TASK_KEYS)
-        started = "on_start" in entry or "on_start" in defaults
-        timed = "cron" in entry or self._cron_is_given
+        chained = "after" in entry
+        started = chained or "on_start" in entry or "on_start" in defaults
+        timed = not chained and ("cron" in entry or self._cron_is_given)
         if "name" not in entry:
             problems.add(path, 'the key "name" is missing', name, at_key=True)
         if not timed and not started:
             problems.add(path, 'the key "cron" is missing', name, at_key=True)
-        here = (self._file, index)
-        if name is not None and (first := self._seen.setdefault(name, here)) != here:
-            line = self._empty.places[first[0]].value(("task", first[1], "name")).line
-            file = "" if first[0] == self._file else f"{first[0]}, "
-            problems.add((*path, "name"), f"name: already used in {file}line {line}", name)
+        if name is not None:
+            self._check_unique(name, index, path)
         if ("callback" in entry) == ("command" in entry):
             text = 'expected either "callback" or "command"'
             problems.add(path, text, name, at_key=True)
@@ -424,6 +442,14 @@ class _Reader:
         keys = self._combinations.setdefault(keys, keys)
         file = "" if self._file == self._empty.file else self._file
         return Task(index=index, file=file, written=keys, **options)
+
+    def _check_unique(self, name: str, index: int, path: Path) -> None:
+        here = (self._file, index)
+        first = self._seen.setdefault(name, here)
+        if first != here:
+            line = self._empty.places[first[0]].value(("task", first[1], "name")).line
+            file = "" if first[0] == self._file else f"{first[0]}, "
+            self.problems.add((*path, "name"), f"name: already used in {file}line {line}", name)
 
     def _translate(self, options: dict[str, Any], path: Path, name: str | None) -> None:
         """Put strict text in place of an expression of the crontab dialect. One that no expression
@@ -464,6 +490,7 @@ class _Reader:
             own.get("concurrency", defaults.get("concurrency")),
             tuple(key for key in _NEEDED if key in own or key in defaults),
             timed,
+            "after" in entry,
         )
         if not own.keys().isdisjoint(useless):
             for key in [key for key in own if key in useless]:
@@ -497,6 +524,7 @@ _NEEDED: Final = tuple(
 )
 
 
+_NOT_CHAINED: Final = "does not apply to a task that is started `after` another"
 _OF_SPREAD: Final = ("window", "distribution", "seed", "only", "avoid")
 
 
@@ -507,9 +535,10 @@ def _useless(
     concurrency: str | None,
     given: tuple[str, ...],
     timed: bool,
+    chained: bool,
 ) -> dict[str, str]:
     """The options that mean nothing for such a task, each with the reason. `given`: those that
-    others need. `timed`: it has a cron."""
+    others need. `timed`: it has a cron. `chained`: it is started after another."""
     kind = "command" if is_command else "callback"
     apart = is_command or isolation == "process"
     found: dict[str, str] = {}
@@ -521,6 +550,8 @@ def _useless(
             found[row.name] = 'does not apply to a callback without isolation = "process"'
         elif needs and needs not in given:
             found[row.name] = f"needs a {needs}"
+    if chained:
+        found |= dict.fromkeys(("cron", "catch_up", "repeated_hour"), _NOT_CHAINED)
     if not timed:
         found |= dict.fromkeys(_OF_SPREAD, "needs a cron")
     if not is_command and isolation == "thread":

@@ -182,9 +182,9 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.CRON,
             "schedule",
-            "When it is due, see CRON EXPRESSIONS. It may stand in [defaults]. A task with "
-            "`on_start` can do without.",
-            "none, with `on_start`; else required",
+            "When it is due, in the cron language. It may stand in [defaults]. A task with "
+            "`on_start` can do without, and one with `after` has none.",
+            "none, with `on_start` or `after`; else required",
         ),
     ] = ""
     dialect: Annotated[
@@ -246,7 +246,7 @@ class Task(Settings, frozen=True, kw_only=True):
             kinds.ENVIRONMENT,
             "work",
             'Environment variables of a command, or of a callback with `isolation = "process"`, '
-            "beside a minimal environment, see cronpolld(8). A value is text, "
+            "beside a minimal environment. A value is text, "
             '`{ file = "/path" }` (its content, without the last line end) or '
             '`{ credential = "name" }` (of systemd); the latter two are read at the start of each '
             "run and kept nowhere. Those of [defaults] are added to a task's own.",
@@ -364,7 +364,7 @@ class Task(Settings, frozen=True, kw_only=True):
             kinds.WINDOW,
             "schedule",
             "A span of time around each due minute, in which the task starts at a time that is "
-            "chosen once and for all: see WINDOWS.",
+            "chosen once and for all.",
             "none, it starts at the due minute",
         ),
     ] = None
@@ -373,7 +373,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.DISTRIBUTION,
             "schedule",
-            "How the chosen times fall in the window, see below. Needs a `window`.",
+            "How the chosen times fall in the window. Needs a `window`.",
             '`"uniform"`',
             needs="window",
         ),
@@ -383,14 +383,14 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.SEED,
             "schedule",
-            "What the choice depends on, see below. Needs a `window`.",
+            "What the choice depends on. Needs a `window`.",
             '`"stable"`',
             needs="window",
         ),
     ] = None
     only: Annotated[
         Constraints | None,
-        Option(kinds.CONSTRAINTS, "schedule", "When a start is allowed, see below.", "always"),
+        Option(kinds.CONSTRAINTS, "schedule", "When a start is allowed.", "always"),
     ] = None
     avoid: Annotated[
         Constraints | None,

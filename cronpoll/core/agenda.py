@@ -14,16 +14,21 @@ for and removed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Final
 
 from cronpoll.core.calendar import AnySchedule
+from cronpoll.core.choices import SearchUnfinishedError, begin_search
 from cronpoll.core.cron import Passed
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Choice, Closed
 from cronpoll.core.windows import PeriodSchedule
-from cronpoll.core.zones import Gap, Zone, second_of
+from cronpoll.core.zones import LATEST, Gap, Zone, second_of
+
+_GO_ON_AFTER: Final = timedelta(milliseconds=50)
+"""When a search for the next instant goes on that was too long for one go."""
 
 
 class Group:
@@ -142,9 +147,14 @@ class PeriodGroup(Group):
         super().__init__(schedule, now)
 
     def place(self, now: datetime) -> None:
+        """If that takes long, the group is named again in a moment, to be on the safe side, and the
+        search goes on then."""
         self.previous_due = self.earlier_due = None
-        self._placed_at = now
-        self.next_due = self.schedule.look_after(now)
+        begin_search()
+        try:
+            self._placed_at, self.next_due = now, self.schedule.look_after(now)
+        except SearchUnfinishedError:
+            self._placed_at, self.next_due = LATEST, now + _GO_ON_AFTER
 
     def advance(self, now: datetime) -> None:
         self.place(now)

@@ -143,6 +143,20 @@ def near(spread: Spread, zone: Zone, second: int, step: Literal[1, -1]) -> int |
     return None
 
 
+def run_near(
+    spread: Spread, zone: Zone, second: int, step: Literal[1, -1]
+) -> tuple[int, int] | None:
+    """First and last second of the run of allowed ones that this second lies in, or else of the
+    next one (or the one before); None if there is none. A run of many days may come in pieces."""
+    found = near(spread, zone, second - step, step)
+    if found is None:
+        return None
+    day = found // _DAY
+    edges = edges_of(spread, zone, day - 1, day + 1)
+    place = bisect(edges, found)
+    return edges[place - 1], edges[place] - 1
+
+
 @lru_cache(maxsize=1_024)
 def _allowed_day(spread: Spread, day: int, step: Literal[1, -1]) -> int | None:
     """This wall day, or the next one in that direction that the constraints do not refuse."""

@@ -2,15 +2,13 @@
 
 What was due, the calendar says: each schedule, from the moment up to which the task was settled
 when it came into force until another one took its place. What became of it, the record says, by the
-same reading as `why` (`chronicle`): a run for the period, or else the event that settled it. What
+same reading as `why` (`past`): a run for the period, or else the event that settled it. What
 was due and has neither is unaccounted. The classes are defined at `view.Balance`.
 
 A task of every minute has 1,440 periods a day, and a downtime settles all of them with one event.
 So periods are counted in bulk where one plain schedule was in force and one event settles many; the
 others are looked at one by one.
 """
-
-from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
@@ -20,11 +18,11 @@ from itertools import pairwise, zip_longest
 from typing import Final, Literal, NamedTuple
 
 from cronpoll.core import events as e
-from cronpoll.core.chronicle import Fate, Past, Stretch
+from cronpoll.core.calendar import AnySchedule
 from cronpoll.core.cron import Schedule
 from cronpoll.core.model import MICROSECOND, MINUTE
+from cronpoll.core.past import Fate, Past, Stretch
 from cronpoll.core.view import Attempt, Balance
-from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import EARLIEST
 
 Part = Literal[
@@ -83,7 +81,7 @@ class _Zone(NamedTuple):
     """Where a schedule was in force: what was due by it in (after, until]."""
 
     stretch: Stretch
-    schedule: Schedule | PeriodSchedule
+    schedule: AnySchedule
     after: datetime
     until: datetime
 
@@ -112,6 +110,7 @@ def _parts(past: Past, dues: _Dues) -> Iterator[tuple[Part, Sequence[datetime]]]
     """What became of what one task had due: parts, and the periods that belong to them."""
     zones = list(_zones(past, dues))
     alone: set[datetime] = set()
+    alone.update(period for period, due in past.made_due.items() if dues.since < due <= dues.until)
     plain = all(isinstance(zone.schedule, Schedule) for zone in zones)
     edges = sorted({edge for zone in zones for edge in (zone.after, zone.until)})
     for after, until in pairwise(edges):
@@ -142,7 +141,7 @@ def _zones(past: Past, dues: _Dues) -> Iterator[_Zone]:
 
 
 def _periods(
-    schedule: Schedule | PeriodSchedule, dues: _Dues, after: datetime, until: datetime
+    schedule: AnySchedule, dues: _Dues, after: datetime, until: datetime
 ) -> Iterator[datetime]:
     """The periods that are due in (after, until], or whose window closes there without an allowed
     time."""
@@ -170,8 +169,11 @@ def _in_bulk(
 
     def alike(end: int) -> list[datetime]:
         """Those before the place `end` of which nothing is known but what one event tells."""
+        runs, made = past.by_period, past.made_due
         rest = [
-            due for due in instants[begin:end] if due not in past.by_period and due not in flags
+            due
+            for due in instants[begin:end]
+            if due not in runs and due not in flags and due not in made
         ]
         if len(rest) < end - begin:
             alone.update({*instants[begin:end]}.difference(rest))
@@ -270,6 +272,10 @@ def _settled(fate: Fate) -> Part:
             return "skipped" if event.was_owed and isinstance(event, e.TaskSkipped) else "missed"
         case e.TaskResumed() if fate.flagged:
             return "suspended"
+        case e.TaskDueAfter():
+            from cronpoll.core.reasons import SUSPENDED  # here, because few records have one
+
+            return "suspended" if event.passed == SUSPENDED else "skipped"
         case e.TaskOverridden():
             assert fate.stretch is not None
             began = event is fate.stretch.began

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, tzinfo
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Union
 
 from cronpoll.core.cron import Passed, Schedule, parse, parse_registered
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import MICROSECOND, Stretch, TaskConfig, TaskState, with_stretch
 from cronpoll.core.periods import WINDOW_LIMIT, Choice, Closed, Spread
-from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zonenames import ZoneNames
 from cronpoll.core.zones import floor_minute, zone_of
+
+if TYPE_CHECKING:
+    from cronpoll.core.windows import PeriodSchedule
 
 
 class DueTimes(Protocol):
@@ -65,7 +67,7 @@ class DueTimes(Protocol):
         """What was tried for a period without an allowed time; None if it has one."""
 
 
-AnySchedule = Schedule | PeriodSchedule
+AnySchedule: TypeAlias = Union[Schedule, "PeriodSchedule"]
 
 
 class _Never:
@@ -119,14 +121,13 @@ def schedule_of(
 ) -> AnySchedule:
     """When a task is due: at its minutes, or at the times that its windows choose."""
     plain = Schedule(parse_registered(expression), zone_of(zone), repeated_hour == "first")
-    return plain if spread is None else PeriodSchedule(name, spread, plain)
+    return plain if spread is None else _windowed(name, spread, plain)
 
 
-def _check(config: TaskConfig) -> None:
-    """`InvalidCronExpressionError` if it cannot be computed with. None at all is fine for a task
-    that something else starts."""
-    if config.cron_expression or config.options.on_start is None:
-        parse(config.cron_expression)
+def _windowed(name: str, spread: Spread, plain: Schedule) -> PeriodSchedule:
+    from cronpoll.core.windows import PeriodSchedule  # here: most commands meet no window
+
+    return PeriodSchedule(name, spread, plain)
 
 
 class Calendar:
@@ -143,11 +144,10 @@ class Calendar:
 
     def schedule(self, name: str, config: TaskConfig) -> AnySchedule:
         """Of a recorded config. `InvalidCronExpressionError` if it cannot be computed with."""
-        options = config.options
-        _check(config)
-        return self._schedule(
-            name, config.cron_expression, config.zone, options.repeated_hour, options.spread
-        )
+        expression, options = config.cron_expression, config.options
+        if not expression and not options.started_otherwise:  # nothing at all would start it
+            parse(expression)
+        return self._schedule(name, expression, config.zone, options.repeated_hour, options.spread)
 
     def due_times(self, name: str, config: TaskConfig) -> DueTimes:
         """Of a recorded config, whatever it says."""
@@ -159,7 +159,7 @@ class Calendar:
     def problem(self, config: TaskConfig) -> str | None:
         """Why a recorded config cannot be computed with, or None."""
         try:
-            _check(config)
+            self.schedule("", config)
         except InvalidCronExpressionError as error:
             return error.message
         return None
@@ -172,7 +172,7 @@ class Calendar:
         if plain is None:
             found = schedule_of(name, expression, self.zones.named(zone), repeated_hour, None)
             plain = self._plain[key] = found.nominals
-        return plain if spread is None else PeriodSchedule(name, spread, plain)
+        return plain if spread is None else _windowed(name, spread, plain)
 
     def crowded(self, in_use: int) -> bool:
         """Whether years of edits have left more schedules behind than are in use."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import compress
+from operator import ne
 from typing import Any, Final
 
 from msgspec.structs import astuple
 
 from cronpoll.core.model import Options, TaskConfig
-from cronpoll.core.options import Settings, rows
+from cronpoll.core.options import Settings, Shared, rows
 from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
 from cronpoll.core.values import duration_text
 
@@ -17,12 +19,16 @@ _NO_SPREAD: Final = Spread()
 _DISTRIBUTION: Final = Distribution()
 _SEED: Final = Seed()
 _FIELDS: Final = Options.__struct_fields__
+_NAMES: Final = tuple(field.removesuffix("_ms") for field in _FIELDS)
 WHAT_IT_RUNS: Final = "what it runs"
 
 
-def timing_said(cron: str, on_start: str | None) -> str:
+def timing_said(cron: str, options: Shared) -> str:
     """By what a task starts, as the registry file has it."""
-    return ", ".join(each for each in (cron, on_start and f"on_start {on_start}") if each)
+    beside = options.on_start and f"on_start {options.on_start}"
+    return ", ".join(
+        each for each in (cron, options.after and f"after {options.after}", beside) if each
+    )
 
 
 def differing(old: TaskConfig, new: TaskConfig) -> list[str]:
@@ -36,8 +42,7 @@ def differing(old: TaskConfig, new: TaskConfig) -> list[str]:
     if old.zone != new.zone:
         names.append("zone")
     if old.options is not new.options:
-        values = zip(_FIELDS, astuple(old.options), astuple(new.options), strict=True)
-        names += [field.removesuffix("_ms") for field, before, after in values if before != after]
+        names += compress(_NAMES, map(ne, astuple(old.options), astuple(new.options)))
     return names
 
 

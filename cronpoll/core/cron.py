@@ -26,13 +26,11 @@ The search is bounded: 40 years, which is five times the longest distance betwee
 February.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from cronpoll.core.errors import (
@@ -119,13 +117,41 @@ class CronExpression:
     def on_wall(self, minute: int) -> bool:
         """Whether this wall minute is in the schedule."""
         day, of_day = divmod(minute, 1440)
-        if not self._minutes >> of_day & 1:
-            return False
+        return bool(self._minutes >> of_day & 1) and self._on_day(day)
+
+    def _on_day(self, day: int) -> bool:
         there = date.fromordinal(day + _EPOCH_ORDINAL)
         month, of_month = there.month, there.day
         # 1970-01-01 was a Thursday, 4 in cron's count; hence the weekday of the month's first day.
         first = (day + 5 - of_month) % 7
         return bool(self._months >> month & 1 and self._days[first] >> of_month & 1)
+
+    def count_on_wall(self, begin: int, end: int) -> int:
+        """How many wall minutes of the schedule lie in [begin, end): those of whole days, less what
+        the first day has before `begin`, and what the last one has before `end`."""
+        if begin >= end:
+            return 0
+        minutes = self._minutes
+        (first, early), (last, late) = divmod(begin, 1440), divmod(end, 1440)
+        number = self._count_days(first, last) * minutes.bit_count()
+        if self._on_day(first):
+            number -= (minutes & ((1 << early) - 1)).bit_count()
+        if self._on_day(last):
+            number += (minutes & ((1 << late) - 1)).bit_count()
+        return number
+
+    def _count_days(self, first: int, last: int) -> int:
+        """How many days of the schedule lie in [first, last), counted since 1970."""
+        there = date.fromordinal(first + _EPOCH_ORDINAL)
+        month, number = there.year * 12 + there.month, 0
+        while True:
+            of_year, before, weekday, length = _MONTHS.get(month) or _month(month)
+            if before + 1 >= last:
+                return number
+            if self._months >> of_year & 1:
+                here = self._days[weekday] & length & ((1 << (last - before)) - 1)
+                number += (here >> max(first - before, 0)).bit_count()
+            month += 1
 
     def next_on_wall(self, minute: int) -> int | None:
         """The first wall minute at or after this one, if there is one within the bound."""
@@ -233,7 +259,7 @@ _OUT_OF_REACH: Final = (
 
 class Passed(NamedTuple):
     """Due instants that get no start of their own: the first, the last, and how many periods they
-    are, up to `COUNT_LIMIT`.
+    are; of chosen times, up to `COUNT_LIMIT`.
 
     `period`: that of the last one, where it is another instant than the last itself (windows).
     """
@@ -245,8 +271,8 @@ class Passed(NamedTuple):
 
 
 COUNT_LIMIT: Final = 100
-"""Passed periods are counted up to here; ten years of them are not worth a second of anybody's
-time."""
+"""Passed periods with chosen times are counted up to here, because each would have to be drawn. In
+records of earlier versions all were. So exactly this many are "100 or more"."""
 
 
 class Schedule(NamedTuple):
@@ -265,7 +291,7 @@ class Schedule(NamedTuple):
         return False
 
     @property
-    def nominals(self) -> Schedule:
+    def nominals(self) -> Self:
         return self
 
     def matches(self, instant: datetime) -> bool:
@@ -378,11 +404,26 @@ class Schedule(NamedTuple):
             first = self.next_after(first)
         if last is None or first is None:
             return None
-        number, instant = 1, first
-        while number < COUNT_LIMIT and instant < last:
-            instant = self.next_after(instant) or last
-            number += instant not in handled
-        return Passed(first, last, number)
+        if first == last:
+            return Passed(first, last, 1)
+        settled = sum(first < period < last and self.matches(period) for period in handled)
+        return Passed(first, last, 1 + self.number_in(first, last) - settled)
+
+    def number_in(self, after: datetime, until: datetime) -> int:
+        """How many instants are due in (after, until]: arithmetic on the calendar, stretch by
+        stretch, which costs as much as there are months."""
+        here, end = max(second_of(after) + 1, FIRST_SECOND), min(second_of(until) + 1, LAST_SECOND)
+        number = 0
+        while here < end:
+            stretch = self.zone.stretch_at(here)
+            begin = here + stretch.offset
+            if self.first_only:
+                begin = max(begin, stretch.repeats_until)
+            here = min(stretch.end, end)
+            # A minute is due at its first second, so both ends are rounded up.
+            last = -(-(here + stretch.offset) // 60)
+            number += self.expression.count_on_wall(-(-begin // 60), last)
+        return number
 
     def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:  # noqa: ARG002
         return []

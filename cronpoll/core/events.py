@@ -191,6 +191,24 @@ class TaskStartOwed(Event, frozen=True, gc=False):
     on_start: OnStart
 
 
+class TaskDueAfter(Event, frozen=True, gc=False):
+    """A run of `after` has succeeded, after which this task is started: it is due, for the same
+    period.
+
+    `passed`: why it gets no start. `overtakes`: the period that was owed before, and is not any
+    more.
+    """
+
+    journaled = True
+    task_name: str
+    due_at: Instant = msgspec.field(name="scheduledTime")
+    period: Instant = msgspec.field(name="nominalTime")
+    after: str
+    after_run: str
+    passed: str = ""
+    overtakes: Instant | None = None
+
+
 class TaskStartOrdered(Event, frozen=True, gc=False):
     """Somebody wants a start at a time to come: once, by hand."""
 
@@ -269,8 +287,9 @@ class TaskMissed(Event, frozen=True, gc=False):
     """Due minutes that get no start of their own: first to last in one record, however many they
     are.
 
-    `count` stops at a bound; `run_id` is the start that settled them, absent where the catch-up
-    rule gives none. `was_owed`: it had stayed owed beside the schedule, and that is over.
+    `count` stops at 100 for chosen times, and did for all in earlier records; `run_id` is the start
+    that settled them, absent where the catch-up rule gives none. `was_owed`: it had stayed owed
+    beside the schedule, and that is over.
     """
 
     level = WARNING
@@ -288,10 +307,10 @@ class TaskSkipped(Event, frozen=True, gc=False):
     """A due instant that a rule passes over, with its period if it has a window; or many at once,
     of which it is the last.
 
-    `first_due_at` and `count`: of many, the first and how many they are, up to a bound; periods
-    that have an outcome already do not count. `run_id`: the start that stands for them. `owed_at`,
-    `owed_period`: what was due before the run in which these fell, and is still owed. `was_owed`:
-    it had stayed owed beside the schedule, and that is over.
+    `first_due_at` and `count`: of many, the first and how many they are, counted as in
+    `TaskMissed`; periods that have an outcome already do not count. `run_id`: the start that stands
+    for them. `owed_at`, `owed_period`: what was due before the run in which these fell, and is
+    still owed. `was_owed`: it had stayed owed beside the schedule, and that is over.
     """
 
     level = DEBUG

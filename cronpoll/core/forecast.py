@@ -69,6 +69,8 @@ def planned(
         when, lock = at_once, after.tasks[name].config.options.lock
         if start.replaces:
             when = "as soon as the run that it replaces has ended"
+        elif after.tasks[name].maybe_alive:  # until then others may get its lock, or its slot
+            when = "as soon as nothing of its earlier run is alive"
         elif lock is not None and locks.setdefault(lock, name) != name:
             when = "as soon as its lock is free"
         found.append(_started(name, start.start, calendar, when))
@@ -132,7 +134,7 @@ def told(event: e.Event, calendar: Calendar, now: datetime) -> Change | None:
             config = TaskConfig(
                 event.cron_expression, event.retry_delay_ms, event.zone, event.options
             )
-            text = f"added, {timing_said(event.cron_expression, event.options.on_start)}"
+            text = f"added, {timing_said(event.cron_expression, event.options)}"
             if event.cron_expression:
                 text += f"; first due {_following(event.task_name, config, calendar, now)}"
             return Change("added", event.task_name, text)

@@ -197,12 +197,13 @@ def opening(config: TaskConfig, registered_at: datetime) -> datetime:
 
 def same_schedule(old: TaskConfig, new: TaskConfig) -> bool:
     """Whether two configs have the same due instants by definition: expression, zone, fold rule,
-    spread as written."""
+    spread as written, the task that it is started after."""
     return (
         old.cron_expression == new.cron_expression
         and old.zone == new.zone
         and old.options.repeated_hour == new.options.repeated_hour
         and old.options.spread == new.options.spread
+        and old.options.after == new.options.after
     )
 
 
@@ -302,6 +303,11 @@ def _started(task: TaskState, event: e.TaskRunStarted) -> None:
 
 def _start_owed(task: TaskState, event: e.TaskStartOwed) -> None:
     task.on_start_at = event.due_at
+
+
+def _due_after(task: TaskState, event: e.TaskDueAfter) -> None:
+    if not event.passed:
+        task.owed_at, task.owed_period = event.due_at, event.period
 
 
 def _start_ordered(task: TaskState, event: e.TaskStartOrdered) -> None:
@@ -541,10 +547,7 @@ def _preempted(task: TaskState, _: e.TaskRetryPreempted) -> None:
 
 
 def _missed(task: TaskState, event: e.TaskMissed) -> None:
-    if event.was_owed:
-        task.owed_at = task.owed_period = None
-    if event.last_missed > task.settled_until:
-        task.settled_until = event.last_missed
+    _passed_until(task, event.last_missed, event)
     if event.run_id is None:
         trouble = task.trouble or NO_TROUBLE
         missed = Unserved(event.first_missed, event.last_missed, event.count, event.at)
@@ -556,12 +559,19 @@ def _missed(task: TaskState, event: e.TaskMissed) -> None:
 
 
 def _skipped(task: TaskState, event: e.TaskSkipped) -> None:
-    if event.was_owed:
-        task.owed_at = task.owed_period = None
+    _passed_until(task, event.due_at, event)
     if event.owed_at is not None:
         task.owed_at, task.owed_period = event.owed_at, event.owed_period
-    if event.due_at > task.settled_until:
-        task.settled_until = event.due_at
+
+
+def _passed_until(task: TaskState, last: datetime, event: e.TaskMissed | e.TaskSkipped) -> None:
+    # What stays owed lies before what is settled: or ahead, on a clock that was wrong then. It must
+    # not settle anything.
+    stayed_owed = event.was_owed and last == task.owed_at
+    if event.was_owed:
+        task.owed_at = task.owed_period = None
+    if last > task.settled_until and not stayed_owed:
+        task.settled_until = last
 
 
 def _base_reset(task: TaskState, event: e.TaskBaseReset) -> None:
@@ -645,6 +655,7 @@ _OF_TASK: Final[dict[type[e.Event], Callable[[TaskState, Any], None]]] = {
     e.TaskRunFailed: _failed,
     e.TaskRunReplaced: _replaced,
     e.TaskStartOwed: _start_owed,
+    e.TaskDueAfter: _due_after,
     e.TaskStartOrdered: _start_ordered,
     e.TaskStartOrderDropped: _order_dropped,
     e.TaskRunStopOrdered: _stop_ordered,

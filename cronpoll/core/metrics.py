@@ -9,15 +9,18 @@ from its registration on: an alert on one that never succeeded can work.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
-from cronpoll.core.chronicle import Past
+from cronpoll.core.past import Past
 from cronpoll.core.tally import DURATION_SECONDS, LAG_SECONDS, Histogram, Tally
 from cronpoll.core.view import Attempt, Balance, Status, Task
 
 QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
+MOST_TASKS: Final = 10_000
+"""Tasks that all have series of their own. Of more, only those that are not fine have."""
+_DAY: Final = timedelta(days=1)
 
 
 class Metric(NamedTuple):
@@ -33,7 +36,7 @@ class Metric(NamedTuple):
     def parts(self) -> tuple[str, ...]:
         if self.type == "histogram":
             return "_bucket", "_sum", "_count"
-        return ("_sum", "_count") if self.type == "summary" else ("",)
+        return ("_sum", "_count") if self.type == "summary" and not self.labels else ("",)
 
 
 _TASK: Final = ("task",)
@@ -72,6 +75,11 @@ METRICS: Final = (
     ),
     Metric("cronpoll_targets_down", "Targets of notices that take nothing."),
     Metric("cronpoll_tasks", "Tasks, by state.", ("state",)),
+    Metric(
+        "cronpoll_tasks_without_series",
+        f"Tasks that the metrics below leave out. If there are more than {MOST_TASKS:,}, only "
+        "those have series that are overdue, or neither ok, new nor running.",
+    ),
     Metric("cronpoll_task_registered", "Whether the file has this task.", _TASK),
     Metric("cronpoll_task_last_success_timestamp_seconds", "0: it never succeeded.", _TASK),
     Metric("cronpoll_task_last_run_succeeded", "NaN: it never ran.", _TASK),
@@ -106,8 +114,12 @@ METRICS: Final = (
         "cronpoll_task_run_duration_seconds",
         "Of the runs of the last 24 hours.",
         ("task", "quantile"),
+        "summary",
     ),
 )
+
+
+_OF_TASK: Final = tuple(metric.name for metric in METRICS if metric.labels[:1] == _TASK)
 
 
 class Sample(NamedTuple):
@@ -121,27 +133,88 @@ class Sample(NamedTuple):
 
 
 class Scrape(NamedTuple):
-    """What is measured. `pasts`: the record of at least the last day. `failures`: in a row, of
-    tasks that have any. `clock_offset`: in seconds, if it is known."""
+    """What is measured. `lines`: of the tasks that have series."""
 
     status: Status
-    pasts: Mapping[str, Past]
+    lines: Iterable[TaskLines]
     tally: Tally
-    failures: Mapping[str, int]
     clock_offset: float | None = None
+
+
+class _Made(NamedTuple):
+    task: Task
+    until: datetime
+    lines: TaskLines
+
+
+TaskLines = tuple[str, ...]
+"""Of one task: for each metric of a task its line, or several, or nothing."""
+
+
+def _counting_on(made: _Made, now: datetime) -> TaskLines:
+    """The lines of a task, those anew that count seconds."""
+    task = made.task
+    if task.owed_since is None and task.running_since is None:
+        return made.lines
+    lines = [*made.lines]
+    for sample in _seconds(task, now):
+        lines[_OF_TASK.index(sample.metric)] = _line(_BY_NAME[sample.metric], sample)
+    return tuple(lines)
+
+
+class Texts:
+    """The lines of tasks, made again only where something has changed."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, _Made] = {}
+
+    def of(self, task: Task, past: Past | None, now: datetime, failures: int) -> TaskLines:
+        """`failures`: in a row."""
+        known = self._made.get(task.task)
+        if known is not None and known.task is task and now < known.until:
+            return _counting_on(known, now)
+        runs = [] if past is None else _runs(past, now - _DAY)
+        found = dict.fromkeys(_OF_TASK, "")
+        for sample in _of_task(task, now, runs, failures):
+            before = found[sample.metric]
+            line = _line(_BY_NAME[sample.metric], sample)
+            found[sample.metric] = f"{before}\n{line}" if before else line
+        until = runs[0].started_at + _DAY if runs else datetime.max.replace(tzinfo=now.tzinfo)
+        self._made[task.task] = made = _Made(task, until, tuple(found.values()))
+        return made.lines
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all other tasks."""
+        self._made = {name: self._made[name] for name in names if name in self._made}
+
+
+def with_series(tasks: Sequence[Task]) -> Sequence[Task]:
+    """The tasks that have series of their own."""
+    if len(tasks) <= MOST_TASKS:
+        return tasks
+    fine = ("ok", "new", "running")
+    found = [each for each in tasks if each.state not in fine or each.owed_since is not None]
+    return found[:MOST_TASKS]
 
 
 def exposition(scrape: Scrape) -> str:
     """Everything, as a scrape wants it."""
-    found: dict[str, list[Sample]] = {metric.name: [] for metric in METRICS}
-    for sample in (*_samples(scrape), *_counters(scrape.tally), *_of_daemon(scrape)):
-        found[sample.metric].append(sample)
+    found: dict[str, list[str]] = {metric.name: [] for metric in METRICS}
+    own = list(scrape.lines)
+    for name, column in zip(_OF_TASK, zip(*own, strict=True), strict=False):
+        found[name] += filter(None, column)
+    left_out = len(scrape.status.tasks) - len(own)
+    rest = Sample("cronpoll_tasks_without_series", (), left_out)
+    for sample in (*_samples(scrape.status), rest, *_counters(scrape.tally), *_of_daemon(scrape)):
+        found[sample.metric].append(_line(_BY_NAME[sample.metric], sample))
     lines: list[str] = []
     for metric in METRICS:
         lines += (f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.type}")
-        for sample in found[metric.name]:
-            lines.append(_line(metric, sample))
+        lines += found[metric.name]
     return "\n".join(lines) + "\n"
+
+
+_BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def _line(metric: Metric, sample: Sample) -> str:
@@ -196,8 +269,7 @@ def _of_daemon(scrape: Scrape) -> Iterator[Sample]:
     yield Sample("cronpoll_reloads_total", ("rejected",), vitals.rejected)
 
 
-def _samples(scrape: Scrape) -> Iterator[Sample]:
-    status = scrape.status
+def _samples(status: Status) -> Iterator[Sample]:
     daemon = status.daemon
     slow = 0.0 if daemon.slow_write is None else daemon.slow_write.duration_ms / 1_000
     yield Sample("cronpoll_up", (), daemon.alive)
@@ -210,11 +282,6 @@ def _samples(scrape: Scrape) -> Iterator[Sample]:
         states[task.state] = states.get(task.state, 0) + 1
     for state, number in sorted(states.items()):
         yield Sample("cronpoll_tasks", (state,), number)
-    day = status.at - timedelta(days=1)
-    for task in status.tasks:
-        past = scrape.pasts.get(task.task)
-        runs = [] if past is None else _runs(past, day)
-        yield from _of_task(task, status.at, runs, scrape.failures.get(task.task, 0))
     if isinstance(status.balance, Balance):
         for part in Balance.__struct_fields__[3:]:
             yield Sample("cronpoll_due", (part,), getattr(status.balance, part))
@@ -224,9 +291,6 @@ def _of_task(task: Task, now: datetime, runs: Iterable[Attempt], failures: int) 
     def sample(name: str, value: float) -> Sample:
         return Sample(f"cronpoll_task_{name}", (task.task,), value)
 
-    def since(moment: datetime | None) -> float:
-        return 0.0 if moment is None else max((now - moment).total_seconds(), 0.0)
-
     success, failure = task.last_success, task.last_failure
     succeeded = math.nan
     if success is not None or failure is not None:
@@ -235,19 +299,26 @@ def _of_task(task: Task, now: datetime, runs: Iterable[Attempt], failures: int) 
     yield sample("registered", task.registered)
     yield sample("last_success_timestamp_seconds", 0 if success is None else success.timestamp())
     yield sample("last_run_succeeded", succeeded)
-    yield sample("overdue_seconds", since(task.owed_since))
+    yield from _seconds(task, now)
     yield sample("consecutive_failures", failures)
     yield sample("next_run_timestamp_seconds", following)
-    yield sample("running_seconds", since(task.running_since))
     yield sample("suspended", bool(task.suspended_by))
     durations = [run.duration_ms / 1_000 for run in runs if run.duration_ms is not None]
     for quantile, value in _quantiles(durations):
         yield Sample("cronpoll_task_run_duration_seconds", (task.task, quantile), value)
 
 
+def _seconds(task: Task, now: datetime) -> Iterator[Sample]:
+    """What grows by itself."""
+    for name, moment in (("overdue", task.owed_since), ("running", task.running_since)):
+        seconds = 0.0 if moment is None else max((now - moment).total_seconds(), 0.0)
+        yield Sample(f"cronpoll_task_{name}_seconds", (task.task,), seconds)
+
+
 def _runs(past: Past, since: datetime) -> list[Attempt]:
-    every = (run for runs in past.by_period.values() for run in runs)
-    return [run for run in every if run.started_at >= since]
+    """Those that began since then, the oldest first."""
+    every = (run for runs in past.by_period.values() for run in runs if run.started_at >= since)
+    return sorted(every, key=lambda run: run.started_at)
 
 
 def _quantiles(values: Iterable[float]) -> Iterator[tuple[str, float]]:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cronpoll.core import events as e
+from cronpoll.core import reasons
 from cronpoll.core.calendar import DueTimes
 from cronpoll.core.model import Book, NoticeKind, TaskState, Told
 from cronpoll.core.text import utc_text
@@ -165,7 +166,8 @@ def _troubles(
     if missed is not None and now - missed.at < STALE:
         span = utc_text(missed.last)
         if missed.count > 1:
-            span = f"{missed.count} due times from {utc_text(missed.first)} to {span}"
+            many = reasons.how_many(missed.count)
+            span = f"{many} due times from {utc_text(missed.first)} to {span}"
         yield "missed", utc_text(missed.last), missed.at, f"missed, and not made up for: {span}"
     if task.quarantined_until is not None:
         text = (

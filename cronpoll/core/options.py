@@ -26,6 +26,7 @@ from cronpoll.core.values import (
     DESCRIPTION_LIMIT,
     FLAG,
     LOCK_LIMIT,
+    NAME_LIMIT,
     TAGS,
     ZONE,
     Kind,
@@ -221,6 +222,18 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "none",
         ),
     ] = None
+    after: Annotated[
+        str | None,
+        Option(
+            text(NAME_LIMIT, empty=False),
+            "schedule",
+            "Another task: each time a run of it that a rule started succeeds, this one is due, "
+            "for the same period. It has no `cron` then, and no window; `catch_up` does not "
+            "apply. A start of the other by hand starts nothing.",
+            "none",
+            own=True,
+        ),
+    ] = None
     tags: Annotated[
         tuple[str, ...],
         Option(
@@ -231,6 +244,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "none",
         ),
     ] = ()
+
+    @property
+    def started_otherwise(self) -> bool:
+        """Whether something else than the time of day starts it."""
+        return self.on_start is not None or self.after is not None
 
 
 class Settings(Shared, frozen=True, kw_only=True):

@@ -9,7 +9,9 @@ even asked. Otherwise a start is owed for the first of these that holds:
                  under an earlier schedule
     interrupted  it was running when an earlier instance died (or was cut off by a stop), and has
                  not started since
-    owed         a start was still owed when the schedule was replaced, or when a run began by hand
+    owed         a start was still owed when the schedule was replaced, or when a run began by hand;
+                 or the task after which this one is started has succeeded since (`after`): that is
+                 a later period, and comes before an interrupted one
     on-start     the machine has booted, or the daemon has started, and the task has `on_start`
     retry        the last run failed and its retry delay has elapsed
 

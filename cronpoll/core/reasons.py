@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 from cronpoll.core import events as e
 from cronpoll.core.changes import changes_in_words, timing_said
-from cronpoll.core.cron import Passed
-from cronpoll.core.model import MILLISECOND, NOTHING_SAID, Operator, TaskConfig, TaskState
+from cronpoll.core.cron import COUNT_LIMIT, Passed
+from cronpoll.core.model import MILLISECOND, NOTHING_SAID, Operator, TaskConfig, TaskState, Trigger
 from cronpoll.core.text import utc_text
 
 When = Callable[[datetime], str]
@@ -28,6 +28,7 @@ HELD: Final = "something of an earlier run was still alive"
 HELD_BACK: Final = "the task was held back, because processes had died with it"
 OVERTAKEN: Final = "overtaken by a later period"
 TOO_LATE: Final = "its deadline has passed"
+HAD_ITS_START: Final = "its period had been given a start before"
 STOPPED: Final = "the scheduler was stopped before it ended"
 DIED: Final = "the process died"
 DIED_UNREGISTERED: Final = f"{DIED}; the task was unregistered"
@@ -35,6 +36,12 @@ OWED_OVERTAKEN: Final = "it had stayed owed from before, and something later cam
 RESET: Final = 'its schedule was edited, and on_change is "reset"'
 CANCELLED: Final = "it was cancelled by hand"
 RETRY_OVERTAKEN: Final = "a start was owed for another reason: {}"
+
+
+def retry_overtaken(trigger: Trigger, after: str | None) -> str:
+    """What came before a retry. `after`: the task after which this one is started."""
+    owed = "it had stayed owed" if after is None else f"{after} has succeeded"
+    return RETRY_OVERTAKEN.format(owed if trigger == "owed" else trigger)
 
 
 def then(first: str, later: str) -> str:
@@ -87,7 +94,12 @@ def note(event: e.Event) -> str | None:
 def _many(count: int, first: datetime, last: datetime, when: When = utc_text) -> str:
     if first == last:
         return f"the due minute {when(first)}"
-    return f"{count} due minutes from {when(first)} to {when(last)}"
+    return f"{how_many(count)} due minutes from {when(first)} to {when(last)}"
+
+
+def how_many(passed: int) -> str:
+    """The count of a record. Exactly the bound is where counting may have stopped."""
+    return f"{passed} or more" if passed == COUNT_LIMIT else f"{passed:,}"
 
 
 def _passed(event: e.TaskMissed | e.TaskSkipped) -> str:
@@ -136,6 +148,15 @@ def _overridden(event: e.TaskOverridden) -> str:
     return f"{text}; {_CLEARED}" if event.reset else text
 
 
+def _due_after(event: e.TaskDueAfter) -> str:
+    text = f"due for {utc_text(event.period)}: {event.after} has succeeded"
+    if event.passed:
+        text += f"; it gets no start: {event.passed}"
+    if event.overtakes is not None:
+        text += f"; {utc_text(event.overtakes)}, owed before, is overtaken"
+    return text
+
+
 _CLEARED: Final = 'on_change = "reset" cleared what was owed'
 
 _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
@@ -148,6 +169,7 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
         "a start is owed: "
         + ("the machine has booted" if event.on_start == "boot" else "the daemon has started")
     ),
+    e.TaskDueAfter: _due_after,
     e.TaskStartOrdered: lambda event: (
         f"a start was ordered for {utc_text(event.due_at)}{_ordered(event.ordered_by)}"
     ),
@@ -167,7 +189,7 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
         "a second time"
     ),
     e.TaskAdded: lambda event: (
-        f"registered: {timing_said(event.cron_expression, event.options.on_start)} in {event.zone}"
+        f"registered: {timing_said(event.cron_expression, event.options)} in {event.zone}"
     ),
     e.TaskOverridden: _overridden,
     e.TaskOrphaned: lambda event: "removed" if event.reason == "unregistered" else None,
@@ -247,6 +269,7 @@ def _seconds(milliseconds: float) -> str:
 SUSPENDED: Final = "the task was suspended"
 _NOT_MADE_UP: Final = "nothing is made up for"
 _NOTHING_BEFORE: Final = "nothing before is owed"
+PASSED_SUSPENDED: Final = f"{SUSPENDED}; {_NOT_MADE_UP}"
 LOST: Final = "before retention: the record of that time is not kept any more"
 RECORD_BEGINS_LATER: Final = "before retention: the record begins later"
 OUTCOME_NOT_KEPT: Final = "its outcome is not in the record: it lies in a part that is missing"
@@ -375,6 +398,11 @@ def still_open(task: TaskState, now: datetime, *, alive: bool) -> str:
 
 
 def does_not_match(config: TaskConfig) -> str:
+    if config.options.after is not None:
+        return (
+            f"not due: it is started after {config.options.after}, and no run of that for this "
+            "period has succeeded"
+        )
     if not config.cron_expression:
         return "not due: it has no cron"
     return f"not due: {config.cron_expression} in {config.zone} does not match it"

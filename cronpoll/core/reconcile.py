@@ -13,7 +13,7 @@ edit just before the crash would have.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -25,6 +25,8 @@ from cronpoll.core.machine import fold, opening, same_schedule
 from cronpoll.core.model import WRONG_CLOCK, Book, Stretch, TaskConfig, TaskState
 from cronpoll.core.steps import Now, Start
 
+PIECE: Final = 500
+"""Names after which a computation about all of them may be interrupted: about five milliseconds."""
 _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
 
@@ -53,29 +55,53 @@ def reconcile(
     waiting: Mapping[str, datetime] = _NOBODY,
     boot_id: str = "",
 ) -> Reconciled:
-    """Compare `wanted` with the book.
+    """Compare `wanted` with the book."""
+    *_, outcome = in_pieces(
+        book,
+        wanted,
+        now,
+        calendar,
+        after_restart=after_restart,
+        waiting=waiting,
+        boot_id=boot_id,
+    )
+    return outcome
+
+
+def in_pieces(
+    book: Book,
+    wanted: Sequence[tuple[str, TaskConfig]],
+    now: Now,
+    calendar: Calendar,
+    *,
+    after_restart: bool,
+    waiting: Mapping[str, datetime],
+    boot_id: str,
+) -> Iterator[Reconciled]:
+    """`reconcile`, for who has others waiting: how far it has come, again and again, and in the end
+    the answer. The book must stay as it is.
 
     `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a
     slot, and since when. `boot_id`: the boot of the machine in which an instance starts now.
     """
     events: list[e.Event] = []
     preserved: list[str] = []
-    added = overridden = orphaned = 0
+    added = overridden = 0
     names = {name for name, _ in wanted}
-    identifier = book.scheduler_identifier
     new_boot = boot_id != book.boot_id or not boot_id
-    restarted = Restarted(identifier, new_boot) if after_restart else None
+    restarted = Restarted(book.scheduler_identifier, new_boot) if after_restart else None
 
-    for name, task in book.tasks.items():
-        if after_restart and task.runs and not (task.registered and name in names):
-            events += steps.abandoned_runs(task, now.wall, registered=False)
-    for name, task in book.tasks.items():
-        if task.registered and name not in names:
-            orphaned += 1
-            events.append(
-                e.TaskOrphaned(now.wall, name, task.last_attempt_at, identifier, "unregistered")
-            )
-    for name, config in wanted:
+    if after_restart:
+        for name, task in book.tasks.items():
+            if task.runs and not (task.registered and name in names):
+                events += steps.abandoned_runs(task, now.wall, registered=False)
+    yield Reconciled(events, added, preserved, overridden, 0)
+    left_out = _left_out(book, names, now.wall)
+    orphaned = len(left_out)
+    events += left_out
+    for number, (name, config) in enumerate(wanted, 1):
+        if number % PIECE == 0:
+            yield Reconciled(events, added, preserved, overridden, orphaned)
         known = book.tasks.get(name)
         if known is None or not known.registered:
             added += 1
@@ -88,7 +114,20 @@ def reconcile(
         else:
             overridden += 1
         events += _kept(known, config, now, calendar, waiting.get(name), restarted)
-    return Reconciled(events, added, preserved, overridden, orphaned)
+        if known.config.options.spread is not None and known.config != config:
+            # What the old windows still owe has to be drawn: a piece of its own.
+            yield Reconciled(events, added, preserved, overridden, orphaned)
+    yield Reconciled(events, added, preserved, overridden, orphaned)
+
+
+def _left_out(book: Book, names: set[str], now: datetime) -> list[e.Event]:
+    """The names that are registered and not in the list."""
+    identifier = book.scheduler_identifier
+    return [
+        e.TaskOrphaned(now, name, task.last_attempt_at, identifier, "unregistered")
+        for name, task in book.tasks.items()
+        if name not in names and task.registered
+    ]
 
 
 def _added(

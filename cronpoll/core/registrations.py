@@ -10,12 +10,15 @@ import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
+from itertools import compress
+from operator import ne
 from types import FunctionType, MethodType
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict, astuple, replace
 
+from cronpoll.core.chains import chain_problems
 from cronpoll.core.cron import parse
 from cronpoll.core.errors import (
     CronExpressionInvalidError,
@@ -72,6 +75,12 @@ def checked(registrations: Any) -> list[Registration]:
             # The texts of these errors are fixed; where it happened stands in a note beside them.
             error.add_note(f"in registration {index}: {_shown(received)}")
             errors.append(error)
+    if not errors and any(each.after is not None for each in accepted):
+        after = {each.name: each.after for each in accepted}
+        errors += [
+            InvalidRegistrationError("after", after[name], problem, name)
+            for name, problem in chain_problems(after)
+        ]
     if errors:
         raise with_others(errors)
     return accepted
@@ -175,7 +184,7 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
 
 def _check_cron(cron: str, given: Registration | None) -> None:
     """It has to be one, unless there is none and something else starts the task."""
-    if not cron and given is not None and given.on_start is not None:
+    if not cron and given is not None and given.started_otherwise:
         return
     try:
         parse(cron)
@@ -235,6 +244,10 @@ def _check_options(given: Registration) -> None:
         raise _bad(given, "spread", "", reason)
     if given.spread is not None and not given.cron:
         raise _bad(given, "spread", "", "there is no cron whose minutes it could spread")
+    if given.after is not None and (given.cron or given.catch_up != "once"):
+        which = "cron" if given.cron else "catch_up"
+        reason = f"does not apply to a task that is started after {given.after}"
+        raise _bad(given, which, getattr(given, which), reason)
     try:
         _FINGERPRINT.check(given.fingerprint)
     except WrongError as wrong:
@@ -299,9 +312,8 @@ def options_of(registration: Registration) -> Options:
     if values == _OPTION_DEFAULTS:
         return DEFAULT_OPTIONS
     written: dict[str, Any] = {}
-    for name, value, default in zip(_OPTIONS, values, _OPTION_DEFAULTS, strict=True):
-        if value is default or value == default:
-            continue
+    others = list(map(ne, values, _OPTION_DEFAULTS))
+    for name, value in zip(compress(_OPTIONS, others), compress(values, others), strict=True):
         if name in _LENGTHS:
             written[_LENGTHS[name]] = milliseconds(value)
         else:

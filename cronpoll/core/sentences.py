@@ -60,7 +60,7 @@ def count(number: int, word: str) -> str:
 # -- runs ------------------------------------------------------------------------------------------
 
 _HOW: Final = {
-    "boot": "started to catch up",
+    "boot": "started at once",
     "retry": "retry started",
     "interrupted": "restarted after an interruption",
     "manual": "started by hand",
@@ -216,7 +216,7 @@ SENTENCES: Final[dict[type[e.Event], Callable[[Any], str]]] = {
     ),
     e.TaskStartOwed: _note,
     e.TaskStartOrdered: _note,
-    e.TaskStartOwed: _note,
+    e.TaskDueAfter: _note,
     e.TaskStartOrderDropped: _note,
     e.TaskRunStopOrdered: _note,
     e.TaskRunStopped: lambda event: (

@@ -383,9 +383,13 @@ def _another(task: TaskState, timers: Timers, now: Now) -> Step:
     """Another attempt of a period, or what stayed owed beside the schedule; unless its deadline has
     passed."""
     trigger: Trigger
-    if task.interrupted and not task.runs:
+    due_at: datetime | None
+    chained = task.config.options.after is not None
+    # What another task has made due is no matter of the calendar, nor of a clock to be believed.
+    owed = task.owed_at is not None and (chained or now.behind is None)
+    if task.interrupted and not task.runs and not (owed and chained):
         trigger, due_at, period = "interrupted", task.due_at, task.period
-    elif task.owed_at is not None and now.behind is None:
+    elif owed:
         trigger, due_at, period = "owed", task.owed_at, task.owed_period
     elif task.on_start_at is not None:
         trigger, due_at, period = "on-start", task.on_start_at, None
@@ -465,7 +469,8 @@ def started(
     if is_retry:
         events.append(e.TaskRetryStarted(now, name, task.attempt))
     elif trigger != "manual" and task.retry_at is not None:
-        events.append(e.TaskRetryPreempted(now, name, reasons.RETRY_OVERTAKEN.format(trigger)))
+        why = reasons.retry_overtaken(trigger, task.config.options.after)
+        events.append(e.TaskRetryPreempted(now, name, why))
     return (*events, run)
 
 
@@ -708,6 +713,23 @@ def at_start(
     if wanted is None or suspended or (wanted == "boot" and not new_boot):
         return ()
     return (e.TaskStartOwed(now, name, now, wanted),)
+
+
+def due_after(
+    task: TaskState, upstream: str, run_id: str, period: datetime, now: datetime
+) -> e.TaskDueAfter:
+    """What a success of the task after which this one is started makes due. While it is suspended
+    nothing starts, and under "forbid" nothing that falls into its own run; nor is a period started
+    again that it was given by another schedule, which has been edited since."""
+    passed = ""
+    if period in (task.period or task.due_at, task.owed_period or task.owed_at):
+        passed = reasons.HAD_ITS_START
+    elif task.is_suspended:
+        passed = reasons.SUSPENDED
+    elif task.runs and task.config.options.concurrency == "forbid":
+        passed = reasons.STILL_RUNNING
+    overtakes = None if passed else task.owed_period or task.owed_at
+    return e.TaskDueAfter(now, task.task_name, now, period, upstream, run_id, passed, overtakes)
 
 
 def still_owed(

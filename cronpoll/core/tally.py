@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from cronpoll.core.balance import ledgers, part_of
-from cronpoll.core.chronicle import Past
+from cronpoll.core.past import Past
 from cronpoll.core.view import Attempt, Balance
 
 OUTCOMES: Final = tuple(part for part in Balance.__struct_fields__[3:] if part != "open")

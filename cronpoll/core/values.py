@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final, cast
-from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 
@@ -287,6 +286,8 @@ def zone_problem(key: Any) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _unknown_zone(key: str) -> str | None:
+    from zoneinfo import ZoneInfo, available_timezones  # here: whoever only reads does without
+
     try:
         ZoneInfo(key)
     except Exception:  # zoneinfo raises half a dozen kinds for one answer: no

@@ -619,6 +619,8 @@ def _first(
 ) -> datetime | None:
     """What comes first: the schedule's next, or what was ordered. One whose time has come waits for
     something, and is not to come."""
+    if not ordered:
+        return next_run
     coming = [] if next_run is None else [next_run]
     return min([*coming, *(start.due_at for start in ordered if start.due_at > now)], default=None)
 

@@ -16,10 +16,11 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from cronpoll.core.allowed import allowed_share, near, possible
+from cronpoll.core.allowed import run_near
+from cronpoll.core.choices import Choices, choices_of
 from cronpoll.core.cron import COUNT_LIMIT, Passed, Schedule
 from cronpoll.core.model import MICROSECOND
-from cronpoll.core.periods import Choice, Closed, Spread, choose, chosen_second
+from cronpoll.core.periods import Choice, Closed, Spread, choose
 from cronpoll.core.zones import EARLIEST, EPOCH, Gap, Zone, second_of
 
 SEARCH_PERIODS: Final = 3_000
@@ -31,9 +32,9 @@ _SEARCH_SPAN: Final = 400 * 86_400
 
 # Searches count in seconds since 1970: a window may be a week long, and then there are ten thousand
 # periods that could have chosen a given second.
-#
-# A choice is asked for several times in a row, and then not again for long.
-_chosen = lru_cache(maxsize=16_384)(chosen_second)
+
+_NEVER: Final = -(1 << 62)
+"""Before every second that there is."""
 
 
 @lru_cache(maxsize=1_024)
@@ -85,9 +86,9 @@ class PeriodSchedule(NamedTuple):
         assert period.tzinfo is UTC, f"{period!r} is not in UTC"
         return choose(self.identity, self.spread, self.zone.tzinfo, period)
 
-    def _second(self, nominal: int) -> int | None:
-        """The second that is chosen for a period."""
-        return _chosen(self.identity, self.spread, self.zone, nominal)
+    @property
+    def _chosen(self) -> Choices:
+        return choices_of(self.identity, self.spread, self.zone)
 
     def from_nominal(self, earliest: datetime) -> Iterator[Choice]:
         """The choices for the periods from `earliest` on, in order of their nominal minutes."""
@@ -98,28 +99,36 @@ class PeriodSchedule(NamedTuple):
 
     # Periods whose windows the constraints refuse as a whole are passed over.
 
-    def _promising(self, second: int, step: Literal[1, -1]) -> Iterator[int]:
-        """The periods from this second on (or back) whose windows hold an allowed one."""
+    def _promising(self, second: int, step: Literal[1, -1], limit: int) -> Iterator[int]:
+        """The periods from this second on (or back) whose windows hold an allowed one that is not
+        before (or behind) `limit`.
+
+        One run of allowed seconds after the other: which periods reach it is known by their
+        distance, so none is asked.
+        """
         walk = self.nominals.seconds_from if step > 0 else self.nominals.seconds_back
         if not self.constrained:
             yield from walk(second)
             return
         first, last = _reach(self.spread)
+        near_end, far_end = (first, last) if step > 0 else (last, first)
+        ahead = max if step > 0 else min
         begun, tried = second, 0
         while not _hopeless(tried, begun, second):
             tried += 1
+            run = run_near(self.spread, self.zone, ahead(second + near_end, limit), step)
+            if run is None:
+                return
+            entry, end = run if step > 0 else (run[1], run[0])
+            second = ahead(second, ahead(entry, limit) - far_end)
             for nominal in walk(second):
-                if not possible(self.spread, self.zone, nominal + first, nominal + last):
+                second = nominal
+                if (nominal + near_end - end) * step > 0:
                     break
                 begun, tried = nominal, 1
                 yield nominal
             else:
                 return
-            edge = last if step > 0 else first
-            allowed = near(self.spread, self.zone, nominal + edge, step)
-            if allowed is None:
-                return
-            second = allowed - edge
 
     # In the form of a schedule.
 
@@ -127,11 +136,11 @@ class PeriodSchedule(NamedTuple):
         """The first chosen time later than `instant`."""
         after, (first, last) = second_of(instant), _reach(self.spread)
         best: int | None = None
-        tried = 0
-        for nominal in self._promising(after + 1 - last, 1):
+        tried, choices = 0, self._chosen
+        for nominal in self._promising(after + 1 - last, 1, after + 1):
             if best is not None and nominal + first >= best:
                 break
-            chosen = self._second(nominal)
+            chosen = choices[nominal]
             if chosen is not None and chosen > after and (best is None or chosen < best):
                 best = chosen
             tried += chosen is None
@@ -144,13 +153,16 @@ class PeriodSchedule(NamedTuple):
     ) -> datetime | None:
         """The last chosen time in (after, until] of a period that is not handled."""
         begin, end, (first, last) = second_of(after), second_of(until), _reach(self.spread)
-        best = begin
-        tried = 0
+        best, latest = begin, end
+        if self.constrained:
+            run = run_near(self.spread, self.zone, end, -1)
+            latest = begin if run is None else min(run[1], end)
+        tried, choices = 0, self._chosen
         without = {second_of(period) for period in handled}
-        for nominal in self._promising(end - first, -1):
-            if nominal + last <= best:
+        for nominal in self._promising(end - first, -1, end):
+            if nominal + last <= best or latest <= best:
                 break
-            chosen = self._second(nominal)
+            chosen = choices[nominal]
             if chosen is not None and best < chosen <= end and nominal not in without:
                 best = chosen
             tried += chosen is None
@@ -172,11 +184,11 @@ class PeriodSchedule(NamedTuple):
         earlier one."""
         first, last = _reach(self.spread)
         found: list[tuple[int, int]] = []
-        tried = 0
-        for nominal in self._promising(after + 1 - last, 1):
+        tried, choices = 0, self._chosen
+        for nominal in self._promising(after + 1 - last, 1, after + 1):
             while found and found[0][0] < nominal + first:
                 yield heappop(found)
-            chosen = self._second(nominal)
+            chosen = choices[nominal]
             if chosen is not None and chosen > after:
                 heappush(found, (chosen, nominal))
             tried = tried + 1 if chosen is None else 0
@@ -239,11 +251,11 @@ class PeriodSchedule(NamedTuple):
         second, (first, last) = second_of(due), _reach(self.spread)
         if due.microsecond:
             return ()
-        found = []
+        found, choices = [], self._chosen
         for nominal in self.nominals.seconds_from(second - last):
             if nominal + first > second:
                 break
-            if self._second(nominal) == second:
+            if choices[nominal] == second:
                 found.append(_instant(nominal))
         return tuple(found)
 
@@ -252,10 +264,11 @@ class PeriodSchedule(NamedTuple):
         there was none."""
         after, (first, last) = second_of(instant), _reach(self.spread)
         best: int | None = None
+        choices = self._chosen
         for nominal in self.nominals.seconds_from(after + 1 - last):
             if best is not None and nominal + first >= best:
                 break
-            settled = self._second(nominal)
+            settled = choices[nominal]
             if settled is None:
                 settled = nominal + last
             if settled > after and (best is None or settled < best):
@@ -269,18 +282,16 @@ class PeriodSchedule(NamedTuple):
             return []
         begin, end, (first, last) = second_of(after), second_of(until), _reach(self.spread)
         found: list[int] = []
-        refused_from = end  # behind this, up to the windows already looked at, nothing is allowed
+        low = high = end + last + 1  # the last run of allowed seconds that is not behind a window
+        choices = self._chosen
         for nominal in islice(self.nominals.seconds_back(end - last), SEARCH_PERIODS):
-            if nominal + last <= begin:
+            opens, closes = nominal + first, nominal + last
+            if closes <= begin:
                 break
-            if nominal + first > refused_from:
-                found.append(nominal)
-                continue
-            share = allowed_share(self.spread, self.zone, nominal + first, nominal + last)
-            if share == "none":
-                allowed = near(self.spread, self.zone, nominal + first, -1)
-                refused_from = begin if allowed is None else allowed
-            if share == "none" or (share == "some" and self._second(nominal) is None):
+            if closes < low:
+                low, high = run_near(self.spread, self.zone, closes, -1) or (_NEVER, _NEVER)
+            all_allowed = low <= opens and closes <= high
+            if high < opens or (not all_allowed and choices[nominal] is None):
                 found.append(nominal)
         return [Closed(_instant(each), _instant(each + last)) for each in reversed(found)]
 

@@ -6,11 +6,8 @@ for whoever computes with recorded configs: a name that this machine does not kn
 host's zone. Whoever must not guess, asks `known`.
 """
 
-from __future__ import annotations
-
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 
 class NamedZone(NamedTuple):
@@ -18,6 +15,15 @@ class NamedZone(NamedTuple):
 
     key: str
     tzinfo: tzinfo
+
+
+def zone_named(key: str) -> tzinfo:
+    """The zone of an IANA name; an error of several kinds if Python has none of that name."""
+    if key in ("UTC", "Etc/UTC"):  # most servers: they need not load what reads zones
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(key)
 
 
 class ZoneNames:
@@ -39,7 +45,7 @@ class ZoneNames:
         zone = self._known.get(key)
         if zone is None:
             try:
-                zone = ZoneInfo(key)
+                zone = zone_named(key)
             except (
                 ValueError,
                 OSError,

@@ -15,8 +15,6 @@ Only integers appear here: seconds since the epoch, UTC or wall ("the wall clock
 UTC").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple

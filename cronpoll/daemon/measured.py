@@ -1,5 +1,4 @@
-"""The metrics of a state directory, asked from outside: for `cronpoll metrics` and for the page's
-`/metrics`."""
+"""The metrics of a state directory, asked from outside, by reading it: for `cronpoll metrics`."""
 
 from __future__ import annotations
 
@@ -8,8 +7,9 @@ from typing import Final, NamedTuple
 
 from cronpoll.core.balance import balance
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.chronicle import read_all
-from cronpoll.core.metrics import Scrape, exposition
+from cronpoll.core.metrics import Scrape, Texts, exposition, with_series
+from cronpoll.core.model import Book
+from cronpoll.core.past import read_all
 from cronpoll.core.tally import Tally, counted, needed_since
 from cronpoll.core.text import well_formed
 from cronpoll.core.view import status_of
@@ -45,10 +45,15 @@ def measured(reader: Reader, now: datetime, calendar: Calendar, tally: Tally) ->
         balance=balance(pasts.values(), now - DAY, now),
     )
     tally = counted(tally, pasts, now)
-    failures = {
-        name: task.trouble.failures
-        for name, task in state.book.tasks.items()
-        if task.trouble is not None and task.trouble.over_at is None
-    }
-    scrape = Scrape(status, pasts, tally, failures, kernel_clock_offset())
-    return Measured(exposition(scrape), tally)
+    texts = Texts()
+    lines = (
+        texts.of(task, pasts.get(task.task), now, failures_of(state.book, task.task))
+        for task in with_series(status.tasks)
+    )
+    return Measured(exposition(Scrape(status, lines, tally, kernel_clock_offset())), tally)
+
+
+def failures_of(book: Book, name: str) -> int:
+    """Failed runs of a task since its last success."""
+    trouble = book.tasks[name].trouble
+    return 0 if trouble is None or trouble.over_at is not None else trouble.failures

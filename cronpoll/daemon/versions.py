@@ -47,6 +47,8 @@ _MODULES_SECONDS: Final = 15.0
 """How late it is noticed that a callback's module was edited."""
 _COPY_SECONDS: Final = 5.0
 """For the copy of a version that came into force just before the daemon was told to stop."""
+_BYTES_PER_TASK: Final = 100
+"""About so many has a task in a file, at the least: how many there are is not known before."""
 _MANY: Final = 1_000
 """Tasks from which on the collector is kept from what is there when a version comes into force: it
 stays, and a pass over a hundred thousand of them would hold up the loop for a quarter of a second.
@@ -133,7 +135,11 @@ class Versions:
         """The file at start, or, if that is wrong and we may, the last one that was right."""
         reading = await self.source.settled()
         try:
-            return await self._checked(reading)
+            with collection_paused(reading.size // _BYTES_PER_TASK):
+                version = await self._checked(reading)
+                if len(version.registrations) >= _MANY:
+                    gc.freeze()
+                return version
         except RejectedError as rejected:
             self._reject(rejected)
             if not self._settings.last_good:
@@ -193,7 +199,7 @@ class Versions:
         if files.size < LARGE:
             return check_bundle(files, now, host, rules)
         tasks = () if self.in_force is None else self.in_force.registry.tasks
-        with collection_paused(files.size):
+        with collection_paused(files.size // _BYTES_PER_TASK):
             known = {task.name: task for task in tasks}
             return check_aside(files, now, host, rules, known)
 
@@ -310,14 +316,15 @@ class Versions:
 
     async def _apply(self, reading: Bundle, take_over: TakeOver) -> Reloaded:
         self._failed_at = None
-        version = await self._checked(reading)
-        if self.stopping:
-            raise StoppingError("the daemon is stopping")
-        self._taking_over = True
-        try:
-            await self._take_over(version, take_over)
-        finally:
-            self._taking_over = False
+        with collection_paused(reading.size // _BYTES_PER_TASK):
+            version = await self._checked(reading)
+            if self.stopping:
+                raise StoppingError("the daemon is stopping")
+            self._taking_over = True
+            try:
+                await self._take_over(version, take_over)
+            finally:
+                self._taking_over = False
         said = tuple(map(well_formed, self._changes))
         return Reloaded(accepted=True, tasks=len(version.registrations), changes=said)
 

@@ -397,11 +397,12 @@ def _held() -> Iterator[str]:
 
 
 def _line(connection: socket.socket, path: str, seconds: float | None) -> bytes:
-    """The line that comes."""
+    """The line that comes. What comes behind it stays to be read: of a short run, start and end
+    are there at once."""
     received = b""
     until = None if seconds is None else monotonic_microseconds() + seconds * 1e6
-    while not received.endswith(b"\n") and (more := connection.recv(65_536)):
-        received += more
+    while not received.endswith(b"\n") and (more := connection.recv(65_536, socket.MSG_PEEK)):
+        received += connection.recv(more.find(b"\n") + 1 or len(more))
         late = until is not None and monotonic_microseconds() > until
         if len(received) > MESSAGE_LIMIT or late:
             raise TimeoutError

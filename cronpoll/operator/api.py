@@ -15,8 +15,10 @@ OF_KRONJOB: Final = f"{GROUP}/kronjob"
 OF_PERIOD: Final = f"{GROUP}/period"
 """Annotations of a Job and its Pods: its period, and the second that was chosen for it."""
 OF_CHOSEN: Final = f"{GROUP}/chosen-time"
+OF_GENERATION: Final = f"{GROUP}/generation"
+"""An annotation of a Job: the generation of the KronJob that it was made of."""
 KEPT: Final = f"{GROUP}/ledger"
-"""The finalizer of a Job that the ledger does not have the uid of yet."""
+"""The finalizer of a Job that was not started yet, or that the ledger does not know to be."""
 
 
 class Kind(NamedTuple):
@@ -107,12 +109,30 @@ class Api(Protocol):
         """The whole status of a KronJob, only if it has that resourceVersion."""
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        version: str = "",
+        foreground: bool = False,
     ) -> None:
-        """Only if it has that uid. `foreground`: it stays until its Pods are gone."""
+        """Only if it has that uid, and that version if one is given. `foreground`: it stays until
+        its Pods are gone."""
 
-    async def release(self, namespace: str, name: str, uid: str) -> None:
-        """Take our finalizer off a Job, only if it has that uid."""
+    async def change_job(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        version: str = "",
+        suspend: bool | None = None,
+        release: bool = False,
+    ) -> Object:
+        """Start a Job, take our finalizer off, or both; only if it has that uid, and that version
+        if one is given."""
 
 
 async def listed(

@@ -1,39 +1,40 @@
 """Carries decisions out on an API server: looks at one KronJob at a time, as a whole.
 
-A look reads what is known, decides (`decision`), and does what follows, in this order:
+A look reads what is known, decides (`decision`), and does what follows. For one period:
 
-    1  the ledger is written into the status, with the resourceVersion that it was read with. A
-       conflict means that somebody was faster: everything is read and decided again
-    2  Jobs are created: one name for one period, so that a second creation fails
-    3  Jobs are deleted; those that the ledger knows by their uid are let go
+    1  the ledger says that it is executed. It is written into the status, with the resourceVersion
+       that it was read with. A conflict means that somebody was faster: everything is read and
+       decided again
+    2  its Job is created, held (suspended, with our finalizer): one name for one period, so that a
+       second creation fails
+    3  the ledger gets the uid of the Job
+    4  the Job is started, and the finalizer taken off
 
-In a crowd, when many fall due within a few seconds, 1 is done `AHEAD` of the time: the ledger gets
-a plan. At the time the Job is created at once, if the plan was written less than `PLAN_GOOD` ago,
-and the ledger follows when nothing is due any more.
+In a crowd, when many fall due within a few seconds, 1 to 3 are done ahead of the time, with a plan
+in place of the executed period. At the time the Job is started at once, and the ledger follows when
+nothing is due any more; until it has, the finalizer stays.
 
-It can be killed between any two calls, and every answer can be lost. What makes that harmless:
+An operator can be killed or stopped between any two calls, every answer can be lost, and a request
+can arrive at any time later. What makes that harmless:
 
-    status written, Job not created      the run is in the ledger without a uid: it is created at
-                                         the next look, by whoever has the claim
-    Job created, uid not recorded        the finalizer keeps the Job, whoever deletes it: the next
-                                         look finds it and records the uid
-    a paused operator wakes up           it creates nothing whose claim it has not seen within
-                                         `CLAIM_GOOD`; another takes a claim over after
-                                         `TAKE_OVER`, and then keeps the Job's name for `HOLD`
-    a call is long on its way            the same
-    planned, and not carried out         the plan is a claim, good for `PLAN_GOOD`, taken over after
-                                         `PLAN_OVER`
+    1 without 2      whoever looks next creates the Job
+    2 without 3      the Job waits, and the finalizer keeps it, whoever deletes it
+    3 without 4      whoever looks next starts it. Nobody can start another: 4 names the uid
+    1 or 3, late     it names a version of the ledger that is gone
+    2, late          the Job is unknown to the ledger. It is never started, and it is deleted by
+                     whoever has seen it and then read the newest ledger
+    4, late          its Job is gone, or started
+    a plan is begun  both name the version of the Job that they have seen, so that only one of them
+    and withdrawn    is done
 
-What is left: a process that is stopped between the check of its claim and the sending of the
-request, for longer than `TAKE_OVER` and `HOLD` together, while the Job of the same period ends and
-is deleted. The Job that it creates then has another uid than the ledger says and is deleted.
+Two operators that work at once double requests, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core.calendar import Calendar
@@ -52,31 +53,20 @@ from cronpoll.operator.api import (
     Object,
     listed,
 )
-from cronpoll.operator.decision import NOT_AHEAD, Decision, Job, Jobs, calendar, decide
+from cronpoll.operator.decision import NAME_TAKEN, Decision, Jobs, calendar, decide
 from cronpoll.operator.jobs import job_manifest, job_of
 from cronpoll.operator.kronjob import KronJob, read
 from cronpoll.operator.ledger import Ledger, Run, UnreadableLedgerError, decoded
 from cronpoll.operator.queue import CROWD, Key, WorkQueue
 from cronpoll.operator.views import Status, Trouble, status_of
-from cronpoll.operator.watching import KronJobs, OurJobs
+from cronpoll.operator.watching import KronJobs, OurJobs, version_of
 from cronpoll.runtime.clock import Clock
 
 REQUEST: Final = 10.0
 """Seconds that a request may take."""
-CLAIM_GOOD: Final = 10.0
-"""Seconds after which an operator looks whether a claim is still its own. With `REQUEST` it is less
-than `TAKE_OVER`."""
-TAKE_OVER: Final = 30.0
-"""Seconds for which an operator sees a claim of another that comes to nothing, before it takes it
-over."""
-HOLD: Final = 60.0
-"""Seconds for which the name of a Job is kept that somebody else may still try to create."""
-AHEAD: Final = timedelta(seconds=30)
-"""How long before it is due a start is planned, in a crowd: a server writes a thousand plans in
-less than that."""
-PLAN_GOOD: Final = 45.0
-PLAN_OVER: Final = 60.0
-"""As `CLAIM_GOOD` and `TAKE_OVER`, of a plan: counted from before it is due."""
+FRESH: Final = 5.0
+"""Seconds for which a ledger that was just read or written counts as the newest. After that a look
+into it may save a request that would come to nothing."""
 _CONFLICTS: Final = 8
 """Times in a row that somebody else may be faster, before the KronJob waits its turn."""
 
@@ -85,11 +75,12 @@ Happened = Callable[[Object, e.Event], None]
 
 
 class _Look(NamedTuple):
-    """What a look has found, and how long ago the ledger was known to be this one."""
+    """What a look has found. `verified_at`: when that was known to be the newest; `after`: which
+    was after the Jobs were seen."""
 
     found: Object
-    ledger: Ledger | None
     verified_at: float
+    after: bool
 
 
 class Controller:
@@ -97,34 +88,21 @@ class Controller:
         self,
         api: Api,
         clock: Clock,
-        me: str,
         happened: Happened = lambda _, __: None,
         created: Callable[[Run, datetime], None] = lambda _, __: None,
         forgotten: Callable[[Key], None] = lambda _: None,
         crowd: int = CROWD,
     ) -> None:
-        self._api, self._clock, self._me, self._happened = api, clock, me, happened
+        self._api, self._clock, self._happened = api, clock, happened
         self._created, self._forgotten = created, forgotten
-        self.queue = WorkQueue(clock, AHEAD, crowd)
+        self.queue = WorkQueue(clock, crowd)
         self.kronjobs = KronJobs(self._wake)
         self.jobs = OurJobs(self._wake)
         self._schedules: Calendar = calendar()
         self._since = clock.wall()
-        self._refused: dict[tuple[Key, str], str] = {}
+        self._refused: dict[Key, tuple[str, str]] = {}
+        """The Job that the server will never take, and why."""
         self._trouble: dict[Key, Trouble] = {}
-        self._claims: dict[tuple[Key, Run, bool], float] = {}
-        """Since when a claim of another, on a run or (True) by a plan, has been seen to come to
-        nothing."""
-        self._taken: set[tuple[Key, str]] = set()
-        """Jobs that were another's to create: it may still try."""
-        self._clean: set[str] = set()
-        """The uids of Jobs whose creation was asked for once, and answered."""
-        self._met: dict[str, float] = {}
-        """Since when a Job has been seen that may be created once more."""
-        self._asked: set[tuple[Key, str]] = set()
-        """Creations whose answer was lost."""
-        self._plans: dict[Key, tuple[Run, float]] = {}
-        """Plans of this operator, and when they were known to be in the ledger."""
 
     def _wake(self, key: Key) -> None:
         self.queue.add(key)
@@ -180,6 +158,7 @@ class Controller:
         status = found.get("status") or {}
         if status.get("observedGeneration") != found["metadata"]["generation"]:
             self._trouble.pop(key, None)  # it was about another spec
+            self._refused.pop(key, None)
         kronjob = read(found)
         if isinstance(kronjob, list):
             text = "; ".join(str(problem) for problem in kronjob)
@@ -195,78 +174,30 @@ class Controller:
         if decision.need_live:
             jobs = await self._live(key)
             decision = self._decide(key, kronjob, ledger, jobs)
-        for run in decision.ledger.runs:
-            if run.uid:
-                self._asked.discard((key, run.job))
-                self._taken.discard((key, run.job))
-        if decision.planned and self._is_fresh(key, decision.create):
-            look = _Look(found, ledger, self._plans.pop(key)[1])
-            await self._create(key, kronjob, decision.create[0], look, planned=True)
+        if decision.begin is not None and key not in self._trouble:
+            await self._begin(key, decision.begin, jobs)
             return  # the ledger follows
+        if decision.withdraw is not None:
+            await self._withdraw(key, decision.withdraw, jobs)
         written = await self._write(key, found, decision.ledger)
         if written is not None:
             found, verified_at = written
-        self._remember(key, decision.ledger.plan, written)
-        if self._refused:
-            wanted = {(key, run.job) for run in decision.ledger.runs}
-            for each in [each for each in self._refused if each[0] == key and each not in wanted]:
-                del self._refused[each]
         for event in decision.events:
             self._happened(found, event)
         self.queue.at(key, decision.look_at)
-        self._watch_claims(key, decision.ledger)
-        await self._carry_out(key, kronjob, decision, _Look(found, decision.ledger, verified_at))
-
-    def _is_fresh(self, key: Key, create: tuple[Run, ...]) -> bool:
-        """Whether the plan was in the ledger a short time ago."""
-        plan, known_at = self._plans.get(key, (None, 0.0))
-        return (plan,) == create and self._clock.monotonic() - known_at <= PLAN_GOOD
-
-    def _remember(self, key: Key, plan: Run | None, written: tuple[Object, float] | None) -> None:
-        if plan is None or plan.claim != self._me:
-            self._plans.pop(key, None)
-        elif written is not None:
-            self._plans[key] = plan, written[1]
+        await self._carry_out(key, kronjob, decision, _Look(found, verified_at, bool(written)))
 
     def _decide(self, key: Key, kronjob: KronJob, ledger: Ledger | None, jobs: Jobs) -> Decision:
-        elapsed = self._clock.monotonic()
-        refused = (
-            {job: reason for (of_key, job), reason in self._refused.items() if of_key == key}
-            if self._refused
-            else {}
-        )
-        over = (
-            [
-                (run.job, run.claim)
-                for (of_key, run, planned), since in self._claims.items()
-                if of_key == key and elapsed - since >= (PLAN_OVER if planned else TAKE_OVER)
-            ]
-            if self._claims
-            else []
-        )
-        self._taken.update((key, job) for job, _ in over)
-        now = Now(self._clock.wall(), elapsed, self._since)
-        plan = None if ledger is None else ledger.plan
-        return decide(
-            kronjob,
-            ledger,
-            jobs,
-            now,
-            self._schedules,
-            self._me,
-            refused=refused,
-            take_over=over,
-            asked=() if plan is None or (key, plan.job) not in self._asked else (plan.job,),
-            ahead=AHEAD if self.queue.crowded() else NOT_AHEAD,
-        )
+        now = Now(self._clock.wall(), self._clock.monotonic(), self._since)
+        refused = dict([self._refused[key]]) if key in self._refused else {}
+        ahead = self.queue.ahead(key)
+        return decide(kronjob, ledger, jobs, now, self._schedules, refused=refused, ahead=ahead)
 
     async def _live(self, key: Key) -> Jobs:
         """The Jobs of a KronJob as the server has them now."""
         namespace, name = key
         items, _ = await listed(self._api, JOBS, namespace, f"{OF_KRONJOB}={name}")
-        jobs = {job.name: job for job in map(job_of, items)}
-        self.jobs.replace(key, jobs)
-        return Jobs(jobs, live=True)
+        return Jobs(self.jobs.replace(key, items), live=True)
 
     async def _write(self, key: Key, found: Object, ledger: Ledger) -> tuple[Object, float] | None:
         """The ledger and what people read beside it. None if it is there already."""
@@ -305,63 +236,106 @@ class Controller:
         if status != before:
             await self._apply(key, found, status)
 
-    def _watch_claims(self, key: Key, ledger: Ledger) -> None:
-        """Claims of others that have come to nothing yet are looked at again."""
-        theirs = {
-            (key, run, planned)
-            for run, planned in (*((run, False) for run in ledger.runs), (ledger.plan, True))
-            if run is not None and not run.uid and run.claim != self._me
-        }
-        if self._claims:
-            for claim in [each for each in self._claims if each[0] == key and each not in theirs]:
-                del self._claims[claim]
-        for claim in theirs - self._claims.keys():
-            self._claims[claim] = self._clock.monotonic()
-            self.queue.after(key, PLAN_OVER if claim[2] else TAKE_OVER)
-
     # -- what follows --
+
+    async def _begin(self, key: Key, plan: Run, jobs: Jobs) -> None:
+        """Start the Job of a plan, unless it was changed since it was seen. The finalizer stays
+        until the ledger knows."""
+        version = jobs.by_name[plan.job].version
+        await self._start(key, plan, version=version, suspend=False)
+
+    async def _start(self, key: Key, run: Run, **how: Any) -> None:
+        try:
+            started = await self._change(key, run.job, run.uid, **how)
+        except (ForbiddenError, InvalidError) as error:
+            self._trouble[key] = Trouble("Ready", "StartRefused", error.message)
+            raise
+        if started:
+            self._trouble.pop(key, None)
+            self._created(run, self._clock.wall())
+
+    async def _withdraw(self, key: Key, plan: Run, jobs: Jobs) -> None:
+        """Delete the Job of a plan, unless it was started since it was seen."""
+        version = jobs.by_name[plan.job].version
+        await self._delete(key, plan.job, plan.uid, version=version)
+        await self._change(key, plan.job, plan.uid, release=True)
+        self.jobs.forget(key, plan.job)
 
     async def _carry_out(self, key: Key, kronjob: KronJob, decision: Decision, look: _Look) -> None:
         for run in decision.create:
             look = await self._create(key, kronjob, run, look)
-        for name, uid, reason in decision.delete:
-            try:
-                foreground = reason == "replaced"
-                await self._api.delete(JOBS, key[0], name, uid, foreground=foreground)
-            except (NotFoundError, ConflictError):
-                self.jobs.forget(key, name)
-        await self._release(key, decision)
+        for run in decision.start:
+            await self._start(key, run, suspend=kronjob.starts_suspended, release=True)
+        if decision.release and not look.after:
+            # What an old ledger does not know, a newer one may.
+            await self._verified(key, look._replace(verified_at=float("-inf")))
+        for name, uid, reason, version in decision.delete:
+            await self._delete(key, name, uid, version=version, foreground=reason == "replaced")
+        for name, uid in decision.release:
+            await self._change(key, name, uid, release=True)
 
-    async def _create(
-        self, key: Key, kronjob: KronJob, run: Run, look: _Look, *, planned: bool = False
-    ) -> _Look:
-        """The Job of a run that this operator has the claim on."""
-        if not planned and self._clock.monotonic() - look.verified_at > CLAIM_GOOD:
-            look = await self._verified(key, run)
-        wanted = key, run.job
-        first = wanted not in self._asked and wanted not in self._taken
-        self._asked.add(wanted)
+    async def _change(self, key: Key, name: str, uid: str, **how: Any) -> bool:
+        try:
+            answer = await self._api.change_job(key[0], name, uid, **how)
+        except NotFoundError:
+            self.jobs.forget(key, name)
+            return False
+        except ConflictError:
+            await self._again(key, name, uid, **how)
+            return False
+        metadata = answer["metadata"]
+        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            self.jobs.forget(key, name)
+        else:
+            self.jobs.put(answer)
+        return True
+
+    async def _delete(self, key: Key, name: str, uid: str, **how: Any) -> None:
+        try:
+            await self._api.delete(JOBS, key[0], name, uid, **how)
+        except NotFoundError:
+            self.jobs.forget(key, name)
+        except ConflictError:
+            await self._again(key, name, uid, **how)
+
+    async def _again(self, key: Key, name: str, uid: str, *, version: str = "", **_: Any) -> None:
+        """The Job was changed since it was seen, or is another one by now."""
+        try:
+            found = await self._api.get(JOBS, key[0], name)
+        except NotFoundError:
+            self.jobs.forget(key, name)
+            return
+        self.jobs.put(found)
+        if version and found["metadata"]["uid"] == uid:
+            raise ConflictError("the Job was changed")
+
+    async def _create(self, key: Key, kronjob: KronJob, run: Run, look: _Look) -> _Look:
+        """The Job of a run of the ledger."""
+        look = await self._verified(key, look)
         try:
             answer = await self._api.create(JOBS, key[0], job_manifest(kronjob, run))
         except ExistsError:
             answer = await self._existing(key, run)
+            if job_of(answer).owner != kronjob.uid:
+                self._never(key, run, Trouble("Ready", "NameTaken", NAME_TAKEN))
+                return look
         except InvalidError as error:
-            self._refused[key, run.job] = error.message
-            self._trouble[key] = Trouble("InvalidSpec", "InvalidJobTemplate", error.message)
-            self.queue.add(key)
+            self._never(key, run, Trouble("InvalidSpec", "InvalidJobTemplate", error.message))
             return look
         except ForbiddenError as error:
             self._trouble[key] = Trouble("Ready", "JobForbidden", error.message)
             raise
-        else:
-            self._created(run, self._clock.wall())
-            if first:
-                self._clean.add(answer["metadata"]["uid"])
         self._trouble.pop(key, None)
-        self._refused.pop((key, run.job), None)
+        self._refused.pop(key, None)
         self.jobs.put(answer)
-        self.queue.add(key)
+        self.queue.add(key, urgent=run.due_at <= self._clock.wall())
         return look
+
+    def _never(self, key: Key, run: Run, trouble: Trouble) -> None:
+        """There will be no Job for it."""
+        self._refused[key] = run.job, trouble.message
+        self._trouble[key] = trouble
+        self.queue.add(key)
 
     async def _existing(self, key: Key, run: Run) -> Object:
         """The Job that has the name already. It may not have our label."""
@@ -370,44 +344,25 @@ class Controller:
         labels[OF_KRONJOB] = key[1]  # as far as we are concerned
         return answer
 
-    async def _verified(self, key: Key, run: Run) -> _Look:
-        """A claim that was seen long ago may be another's by now."""
+    async def _verified(self, key: Key, look: _Look) -> _Look:
+        """The look, if what it has seen is still the newest."""
+        if self._clock.monotonic() - look.verified_at <= FRESH:
+            return look
         asked_at = self._clock.monotonic()
         await self._refresh(key)
         found = self.kronjobs.get(key)
-        ledger = None if found is None else decoded((found.get("status") or {}).get("ledger"))
-        if found is None or ledger is None or run not in ledger.runs:
-            raise ConflictError("the claim is another's by now")
-        return _Look(found, ledger, asked_at)
-
-    async def _release(self, key: Key, decision: Decision) -> None:
-        for name, uid in decision.release:
-            if uid not in self._clean:
-                since = self._met.setdefault(uid, self._clock.monotonic())
-                left = since + HOLD - self._clock.monotonic()
-                if left > 0:
-                    self.queue.after(key, left)
-                    continue
-            try:
-                await self._api.release(key[0], name, uid)
-            except (NotFoundError, ConflictError):
-                self.jobs.forget(key, name)
-            self._clean.discard(uid)
-            self._met.pop(uid, None)
+        if found is None or version_of(found) != version_of(look.found):
+            raise ConflictError("the KronJob was changed")
+        return look._replace(verified_at=asked_at)
 
     async def _gone(self, key: Key) -> None:
-        """The KronJob is deleted. Its Jobs follow it (garbage collection); nothing keeps them."""
+        """The KronJob is deleted. Its Jobs follow it (garbage collection), also if their owner was
+        taken off them and they were not started; nothing keeps them."""
         self.queue.forget(key)
         self._forgotten(key)
         self._trouble.pop(key, None)
-        self._plans.pop(key, None)
-        self._refused = {each: why for each, why in self._refused.items() if each[0] != key}
-        self._claims = {each: since for each, since in self._claims.items() if each[0] != key}
-        self._asked = {each for each in self._asked if each[0] != key}
-        self._taken = {each for each in self._taken if each[0] != key}
-        kept: list[Job] = [job for job in self.jobs.of(key).values() if job.kept]
-        for job in kept:
-            try:
-                await self._api.release(key[0], job.name, job.uid)
-            except (NotFoundError, ConflictError):
-                self.jobs.forget(key, job.name)
+        self._refused.pop(key, None)
+        for job in [job for job in self.jobs.of(key).values() if job.kept]:
+            if job.held and not job.deleting:
+                await self._delete(key, job.name, job.uid)
+            await self._change(key, job.name, job.uid, release=True)

@@ -6,26 +6,30 @@ The rules are the daemon's own functions: `core.reconcile` for a spec that is ne
 is added here is what a Job is: a run that exists outside of the operator, can be deleted by
 anybody, and is created by a call whose answer may be lost.
 
-The order of effects is the controller's promise: first the ledger becomes durable, then Jobs are
-created and deleted, and only when the ledger has the uid of a Job is the Job let go (`release`).
-Until then a finalizer keeps it, so that a Job that was created, ran and was deleted is not taken
-for one that was never created.
+The order of effects is the controller's promise: the ledger says what is wanted, then a Job is
+created that does not start (*held*: suspended, and kept by our finalizer), then the ledger gets its
+uid, and only a Job whose uid is in the ledger is started. A Job that appears too late, of a call
+that was long on its way, is in no ledger: it is deleted, and nothing of it ever ran.
 
-A *plan* is a start that is in the ledger before it is due, so that in a crowd only Jobs are left to
-create. It is settled before anything else is decided:
+A *plan* is a start that is in the ledger before it is due, so that in a crowd nothing is left to do
+but to start Jobs. Whether it was carried out, its Job says, and nobody can start a Job and withdraw
+it, because both name the version that they have seen:
 
-    its Job is there                     it was carried out, when it was due
-    it is ours, and the answer to the    the same; the Job is asked for again
-    creation was lost
-    it is ours, or its claim has come    it is ours to carry out, or to drop if it is not wanted any
-    to nothing for long                  more: suspended, edited, too late
-    it is another's                      nothing is decided
+    the Job was started                  the plan was carried out, when it was due
+    it is held, and wanted as planned    it is started when it is due; then the ledger follows
+    it is held, and not wanted any more  it is deleted; then the plan leaves the ledger
+    it is gone                           somebody deleted it: if the period is still wanted when it
+                                         is due, it was executed, and its Job was deleted
+
+A start that was decided and then did not come about, because requests were refused or nobody
+worked, is bound by the deadline and by a suspension, too. If its uid is not in the ledger, nothing
+of it can run; if it is, its Job is deleted first, by the version at which it was held.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
@@ -36,6 +40,7 @@ from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.calendar import Calendar, DueTimes
 from cronpoll.core.model import MILLISECOND, Book, TaskState
+from cronpoll.core.owed import too_late
 from cronpoll.core.reconcile import reconcile
 from cronpoll.core.steps import NO_TIMERS, End, Now, Start, ended, next_step, started
 from cronpoll.core.windows import PeriodSchedule
@@ -54,6 +59,10 @@ from cronpoll.operator.ledger import (
 
 DELETED: Final = "its Job was deleted"
 NAME_TAKEN: Final = "a Job of this name exists already, and is not of this KronJob"
+SUSPENDED: Final = "it was suspended before its Job was started"
+TOO_LATE: Final = "its Job could not be started within startingDeadlineSeconds"
+ON_ITS_WAY: Final = timedelta(minutes=1)
+"""How much later than its deadline a Job may start whose start was decided in time."""
 _LOOKS: Final = 100
 """Steps of one decision. Each settles something; more than a few are our mistake."""
 _IDENTIFIER: Final = "kron-operator"
@@ -62,7 +71,8 @@ NOT_AHEAD: Final = timedelta(0)
 
 class Job(msgspec.Struct, frozen=True, gc=False):
     """What is known of a Job. `owner`: the uid of the KronJob that controls it. `kept`: our
-    finalizer is on it."""
+    finalizer is on it. `held`: and it was not started yet; its version is known only then.
+    `generation`: of the spec that it was made of."""
 
     name: str
     uid: str
@@ -72,7 +82,10 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     error: str = ""
     kept: bool = False
     deleting: bool = False
-    created_at: datetime | None = None
+    started_at: datetime | None = None
+    held: bool = False
+    version: str = ""
+    generation: int = 0
 
 
 class Jobs(NamedTuple):
@@ -89,28 +102,35 @@ NO_JOBS: Final = Jobs(MappingProxyType({}))
 class Deletion(NamedTuple):
     name: str
     uid: str
-    reason: Literal["replaced", "history", "second"]
+    reason: Literal["replaced", "history", "unknown", "unstarted"]
+    version: str = ""
+    """Only if it has that one."""
 
 
 class Decision(NamedTuple):
-    """What is to be done, in this order: the ledger, then everything else.
+    """What is to be done, in this order.
 
     need_live  nothing was decided: the Jobs have to be listed first
-    create     runs that this operator has to create the Job of
-    release    Jobs of which the ledger knows all it has to: (name, uid)
+    begin      the Job of the plan is to be started; the ledger follows at the next look
+    withdraw   the Job of the plan is not wanted any more
+    ledger     to be written
+    create     runs that a Job is to be created for, held
+    start      runs whose Job may start: the ledger knows its uid
+    delete     Jobs; an unknown one only if the ledger is known to be the newest
+    release    Jobs that our finalizer is not needed on any more: (name, uid)
     look_at    when to look again, by the wall clock
-    planned    what is to be created is the plan of the ledger that was read: it may be created
-               before the ledger is written
     """
 
     ledger: Ledger
     events: tuple[e.Event, ...] = ()
+    begin: Run | None = None
+    withdraw: Run | None = None
     create: tuple[Run, ...] = ()
+    start: tuple[Run, ...] = ()
     delete: tuple[Deletion, ...] = ()
     release: tuple[tuple[str, str], ...] = ()
     look_at: datetime | None = None
     need_live: bool = False
-    planned: bool = False
 
 
 def zones() -> ZoneNames:
@@ -134,19 +154,13 @@ def decide(
     jobs: Jobs,
     now: Now,
     schedules: Calendar,
-    me: str,
     *,
     refused: Mapping[str, str] = MappingProxyType({}),
-    take_over: Collection[tuple[str, str]] = (),
-    asked: Collection[str] = (),
     ahead: timedelta = NOT_AHEAD,
 ) -> Decision:
-    """`me`: this operator, as claims have it. `refused`: wanted Jobs that the API server will never
-    take, and why. `take_over`: Jobs and claims on them that seem to come to nothing. `asked`: Jobs
-    that this operator has asked for, maybe in vain. `ahead`: how long before it is due a start is
-    planned."""
-    deciding = _Deciding(kronjob, ledger, jobs, now, schedules, me)
-    return deciding.decide(refused, take_over, asked, ahead)
+    """`refused`: wanted Jobs that the API server will never take, and why. `ahead`: how long before
+    it is due a start is planned."""
+    return _Deciding(kronjob, ledger, jobs, now, schedules).decide(refused, ahead)
 
 
 class _Deciding:
@@ -159,15 +173,8 @@ class _Deciding:
         jobs: Jobs,
         now: Now,
         schedules: Calendar,
-        me: str,
     ) -> None:
-        self.kronjob, self.jobs, self.now, self.schedules, self.me = (
-            kronjob,
-            jobs,
-            now,
-            schedules,
-            me,
-        )
+        self.kronjob, self.jobs, self.now, self.schedules = kronjob, jobs, now, schedules
         self.before = ledger
         self.book = Book(_IDENTIFIER)
         self.runs: list[Run] = []
@@ -178,7 +185,9 @@ class _Deciding:
             self.entries = ledger.entries
         self.plan = None if ledger is None else ledger.plan
         self.events: list[e.Event] = []
+        self.start: list[Run] = []
         self.delete: list[Deletion] = []
+        self.release: list[tuple[str, str]] = []
 
     @property
     def task(self) -> TaskState:
@@ -188,124 +197,126 @@ class _Deciding:
     def due(self) -> DueTimes:
         return self.schedules.due_times(self.kronjob.identity, self.task.config)
 
-    def decide(
-        self,
-        refused: Mapping[str, str],
-        take_over: Collection[tuple[str, str]],
-        asked: Collection[str],
-        ahead: timedelta,
-    ) -> Decision:
-        if self.before is not None and self._has_to_ask(take_over):
+    def decide(self, refused: Mapping[str, str], ahead: timedelta) -> Decision:
+        if self.before is not None and self._has_to_ask():
             return Decision(self.before, need_live=True)
         for run in list(self.runs):
-            self._see(run, refused.get(run.job), take_over)
-        ours = self._settle_plan(refused, take_over, asked)
-        if self.before is not None and self.plan is not None:
-            return Decision(self.before)
+            self._see(run, refused.get(run.job))
+        plan = self._settled_plan(refused)
         wanted = [(self.kronjob.identity, self.kronjob.config)]
         outcome = reconcile(self.book, wanted, self.now, self.schedules, after_restart=False)
         self._happened(outcome.events)
-        self._steps()
-        self.plan = self._planned(ours, ahead)
+        self._steps(plan if plan is None or plan.generation == self.kronjob.generation else None)
+        self.plan = self._planned(plan, refused, ahead)
+        withdraw = self._withdrawn(plan)
+        self._free(withdraw)
+        self.delete += self._history()
+        known = self.before is not None and plan == self.before.plan
         ledger = Ledger(self.task, tuple(self.runs), self.entries, self.plan)
-        create = tuple(run for run in self.runs if not run.uid and run.claim == self.me)
         return Decision(
             ledger,
             tuple(self.events),
-            create,
-            (*self.delete, *self._history()),
-            tuple(self._released()),
-            self._look_at(),
-            planned=create == (ours,),
+            plan if known and plan in self.start else None,
+            withdraw,
+            tuple(run for run in self._wanted() if not run.uid),
+            tuple(self.start),
+            tuple(self.delete),
+            tuple(self.release),
+            self._look_at(self.now.wall),
         )
 
     # -- the plan --
 
-    def _settle_plan(
-        self,
-        refused: Mapping[str, str],
-        take_over: Collection[tuple[str, str]],
-        asked: Collection[str],
-    ) -> Run | None:
-        """What became of the plan; it stays if that is not known. The plan, if it is this
-        operator's to carry out or to drop."""
+    def _settled_plan(self, refused: Mapping[str, str]) -> Run | None:
+        """The plan, with the uid of its Job, if its Job was not started."""
         plan, self.plan = self.plan, None
-        if plan is None:
-            return None
-        if self._ours(plan.job) is not None or (plan.claim == self.me and plan.job in asked):
-            self._carried_out(plan, refused)
-            return None
-        if plan.claim == self.me or (plan.job, plan.claim) in take_over:
+        if plan is None or (job := self._job_of(plan)) is None:
             return plan
-        self.plan = plan
-        return None
-
-    def _carried_out(self, plan: Run, refused: Mapping[str, str]) -> None:
-        """It was started when it was due, whatever time it is now."""
-        now = self.now
+        plan = msgspec.structs.replace(plan, uid=job.uid)
+        if job.held:
+            return plan
+        now = self.now  # it was started when it was due, whatever time it is now
         since = min(now.running_since, plan.due_at)
         self.now = now._replace(wall=plan.due_at, running_since=since)
-        self._steps()
+        self._steps(plan)
         self.now = now
-        for run in [run for run in self.runs if run.job == plan.job]:
-            claimed = msgspec.structs.replace(run, claim=plan.claim)
-            self._see(self._change(run, claimed), refused.get(run.job), ())
+        if plan in self.runs:
+            self._see(plan, refused.get(plan.job))
+        return None
 
-    def _planned(self, ours: Run | None, ahead: timedelta) -> Run | None:
-        """The start that comes next, if it comes soon. One that is planned stays planned."""
-        coming = None if self.runs or self.task.is_suspended else self._look_at()
-        if coming is None or (coming > self.now.wall + ahead and ours is None):
+    def _planned(
+        self, before: Run | None, refused: Mapping[str, str], ahead: timedelta
+    ) -> Run | None:
+        """The start that comes next, if it comes soon. One that is planned stays planned; if it is
+        not wanted any more, nothing is planned before its Job is gone."""
+        if self.runs:
+            return None
+        coming = self._look_at(self.now.wall) if before is None else before.due_at
+        if coming is None or (before is None and coming > self.now.wall + ahead):
             return None
         step = next_step(self.task, NO_TIMERS, self.due, self.now._replace(wall=coming))
         start = step.start
         if start is None or step.events or start.gone or start.due_at != coming:
             return None
-        period = start.period or start.due_at
-        plan = Run(job_name(self.kronjob.name, period), period, start.due_at, self.me)
-        return plan if plan == ours or coming <= self.now.wall + ahead else None
+        plan = self._run(start)
+        if plan.job in refused:
+            return None
+        if before is not None:
+            return before if plan == msgspec.structs.replace(before, uid="") else None
+        free = plan.job not in self.jobs.by_name and not self.kronjob.starts_suspended
+        return plan if free else None
+
+    def _wanted(self) -> tuple[Run, ...]:
+        return tuple(self.runs) if self.plan is None else (*self.runs, self.plan)
+
+    def _withdrawn(self, plan: Run | None) -> Run | None:
+        if plan is None or plan == self.plan or plan in self.runs:
+            return None
+        job = self._job_of(plan)
+        return plan if job is not None and job.held and not job.deleting else None
 
     def _ours(self, name: str) -> Job | None:
         job = self.jobs.by_name.get(name)
         return job if job is not None and job.owner == self.kronjob.uid else None
 
+    def _job_of(self, run: Run) -> Job | None:
+        """The Job of a run. One that waits for its start and was made of another spec is another
+        plan's."""
+        job = self._ours(run.job)
+        if job is None or (run.uid and run.uid != job.uid):
+            return None
+        return None if not run.uid and job.held and job.generation != run.generation else job
+
+    def _run(self, start: Start) -> Run:
+        period = start.period or start.due_at
+        name = job_name(self.kronjob.name, period)
+        return Run(name, period, start.due_at, self.kronjob.generation)
+
     # -- runs --
 
-    def _has_to_ask(self, take_over: Collection[tuple[str, str]]) -> bool:
+    def _has_to_ask(self) -> bool:
         """Whether what a watch has told is not enough: a Job is missing in it, or whether one runs
         decides about a start."""
         if self.jobs.live:
             return False
-        if self.plan is not None and (self.plan.job, self.plan.claim) in take_over:
-            return True
-        if not self.runs:
-            return False
-        if any(run.uid and run.job not in self.jobs.by_name for run in self.runs):
+        if any(run.uid and run.job not in self.jobs.by_name for run in self._wanted()):
             return True
         task = self.task
-        latest = self.due.latest_in(task.settled_until, self.now.wall, task.handled)
-        return latest is not None and task.config.options.concurrency != "allow"
+        if not self.runs or task.config.options.concurrency == "allow":
+            return False
+        return self.due.latest_in(task.settled_until, self.now.wall, task.handled) is not None
 
-    def _see(self, run: Run, refused: str | None, take_over: Collection[tuple[str, str]]) -> None:
+    def _see(self, run: Run, refused: str | None) -> None:
         """What the Jobs say about a run."""
-        job = self.jobs.by_name.get(run.job)
+        job = self._job_of(run)
+        if (reason := self._hopeless(run, job, refused)) is not None:
+            self.entries = with_result(self.entries, run.job, "failed", reason)
+            self._end(run, "failed", error=reason)
+            return
         if not run.uid:
-            if job is not None and self._ours(run.job) is not None:
-                run = self._change(run, msgspec.structs.replace(run, uid=job.uid))
-            elif job is not None:
-                self._end(run, "failed", error=NAME_TAKEN)
+            if job is None:
                 return
-            elif refused is not None:
-                self._end(run, "failed", error=refused)
-                return
-            elif (run.job, run.claim) in take_over:
-                self._change(run, msgspec.structs.replace(run, claim=self.me))
-                return
-            else:
-                return
-        if job is not None and job.uid != run.uid:
-            if job.owner == self.kronjob.uid:  # created by a call that was on its way for too long
-                self.delete.append(Deletion(job.name, job.uid, "second"))
-            job = None
+            run = self._change(run, msgspec.structs.replace(run, uid=job.uid))
         if job is None:
             if self.jobs.live:
                 self._end(run, "replaced" if run.replaced else "deleted")
@@ -316,6 +327,24 @@ class _Deciding:
             self._end(run, result, job.ended_at, job.error or "the Job failed")
         elif run.replaced:
             self.delete.append(Deletion(job.name, job.uid, "replaced"))
+
+    def _hopeless(self, run: Run, job: Job | None, refused: str | None) -> str | None:
+        """Why nothing will ever run for it. While the ledger knows its Job, somebody may be
+        starting that, unless it is being deleted."""
+        if job is None and not run.uid:
+            taken = run.job in self.jobs.by_name and self._ours(run.job) is None
+            return NAME_TAKEN if taken else refused or self._barred(run)
+        if job is None or not job.held or (run.uid and not job.deleting):
+            return None
+        return self._barred(run)
+
+    def _barred(self, run: Run) -> str | None:
+        """Why a Job that was not started yet may not start any more."""
+        config = self.kronjob.config
+        if config.options.suspend:
+            return SUSPENDED
+        late = too_late(config, run.due_at, self.now.wall - ON_ITS_WAY)
+        return TOO_LATE if late else None
 
     def _change(self, run: Run, changed: Run) -> Run:
         self.runs[self.runs.index(run)] = changed
@@ -348,7 +377,7 @@ class _Deciding:
 
     # -- the schedule --
 
-    def _steps(self) -> None:
+    def _steps(self, plan: Run | None) -> None:
         for _ in range(_LOOKS):
             step = next_step(self.task, NO_TIMERS, self.due, self.now)
             self._happened(step.events)
@@ -356,28 +385,25 @@ class _Deciding:
                 self._replace()
                 return
             if step.start is not None:
-                self._start(step.start)
+                self._start(step.start, plan)
             elif not step.look_again:
                 return
         raise AssertionError(f"no end of steps for {self.kronjob.identity}")
 
-    def _start(self, start: Start) -> None:
-        period = start.period or start.due_at
-        run = Run(job_name(self.kronjob.name, period), period, start.due_at, self.me)
-        job = self._ours(run.job)  # of a plan that was carried out
-        made = None if job is None else job.created_at
-        at = self.now.wall if made is None else max(made, self.now.wall)
+    def _start(self, start: Start, plan: Run | None) -> None:
+        run, at = self._run(start), self.now.wall
+        if plan is not None and (run.job, run.due_at) == (plan.job, plan.due_at):
+            run, job = plan, self._job_of(plan)
+            if job is not None and job.started_at is not None:
+                at = max(at, job.started_at)
         self._happened(started(self.task, start, run.job, at))
         self.runs.append(run)
 
     def _replace(self) -> None:
         """Nothing of the earlier runs may be left before the new one starts: their Jobs go first,
-        with their Pods. One that was never created is not created any more."""
-        for run in list(self.runs):
-            if not run.uid:
-                if run.claim == self.me:
-                    continue  # it is on its way: it is deleted when it is there
-            elif not run.replaced:
+        with their Pods."""
+        for run in self.runs:
+            if run.uid and not run.replaced:  # one that is on its way is deleted when it is there
                 self._change(run, msgspec.structs.replace(run, replaced=True))
                 self.delete.append(Deletion(run.job, run.uid, "replaced"))
 
@@ -394,31 +420,51 @@ class _Deciding:
         return [job for job in self.jobs.by_name.values() if job.owner == self.kronjob.uid]
 
     def _history(self) -> Iterator[Deletion]:
-        """The oldest of the finished Jobs that are too many."""
-        open_jobs = {run.job for run in self.runs}
+        """The oldest of the finished Jobs that are too many, once the ledger has their results: one
+        that an old ledger does not know yet may be open in a newer one."""
+        results = {entry.job: entry.result for entry in self.entries}
+        full = len(self.entries) == OUTCOMES_KEPT
+        since = self.entries[-1].at if full else EPOCH
         limits = {"succeeded": self.kronjob.succeeded_kept, "failed": self.kronjob.failed_kept}
         for state, kept in limits.items():
             done = [
                 job
                 for job in self._mine()
-                if job.state == state and job.name not in open_jobs and not job.deleting
+                if job.state == state
+                and not job.deleting
+                and (
+                    results[job.name] != "running"
+                    if job.name in results
+                    else (job.ended_at or self.now.wall) < since
+                )
             ]
             done.sort(key=lambda job: (job.ended_at or EPOCH, job.name))
             for job in done[: max(len(done) - kept, 0)]:
                 yield Deletion(job.name, job.uid, "history")
 
-    def _released(self) -> Iterator[tuple[str, str]]:
-        wanted = {run.job for run in self.runs if not run.uid}
+    def _free(self, withdrawn: Run | None) -> None:
+        """Jobs that may start, and those that nothing keeps any more."""
+        wanted = {run.job: run for run in self._wanted()}
         for job in self.jobs.by_name.values():
-            # Another owner of the same name: a KronJob that was deleted and created again.
-            if job.kept and (job.owner != self.kronjob.uid or job.name not in wanted):
-                yield job.name, job.uid
+            run = wanted.get(job.name)
+            if not job.kept or (withdrawn is not None and job.uid == withdrawn.uid):
+                continue
+            if run is not None and self._job_of(run) is job:
+                if run.uid != job.uid or run == self.plan:
+                    continue
+                if job.held and not job.deleting and not run.replaced:
+                    if self._barred(run) is None:
+                        self.start.append(run)
+                    else:
+                        unstarted = Deletion(job.name, job.uid, "unstarted", job.version)
+                        self.delete.append(unstarted)
+                    continue
+            elif job.held and not job.deleting:
+                self.delete.append(Deletion(job.name, job.uid, "unknown"))
+            self.release.append((job.name, job.uid))
 
-    def _look_at(self) -> datetime | None:
-        task = self.task
-        if task.is_suspended:
+    def _look_at(self, after: datetime) -> datetime | None:
+        if self.task.is_suspended:
             return None
         due = self.due
-        if isinstance(due, PeriodSchedule):
-            return due.look_after(self.now.wall)
-        return due.next_after(self.now.wall)
+        return due.look_after(after) if isinstance(due, PeriodSchedule) else due.next_after(after)

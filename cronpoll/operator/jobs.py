@@ -8,7 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from cronpoll.core.text import utc_text
-from cronpoll.operator.api import KEPT, OF_CHOSEN, OF_KRONJOB, OF_PERIOD, Object
+from cronpoll.operator.api import (
+    KEPT,
+    OF_CHOSEN,
+    OF_GENERATION,
+    OF_KRONJOB,
+    OF_PERIOD,
+    Object,
+)
 from cronpoll.operator.decision import Job
 from cronpoll.operator.fields import API_VERSION, KIND
 from cronpoll.operator.kronjob import KronJob
@@ -16,9 +23,10 @@ from cronpoll.operator.ledger import Run
 
 
 def job_manifest(kronjob: KronJob, run: Run) -> Object:
-    """The Job of a run: the template, under the name of the period, owned by the KronJob."""
+    """The Job of a run: the template, under the name of the period, owned by the KronJob, and
+    held."""
     given = kronjob.template.get("metadata", {})
-    spec: dict[str, Any] = copy.deepcopy(kronjob.template["spec"])
+    spec: dict[str, Any] = {**copy.deepcopy(kronjob.template["spec"]), "suspend": True}
     marks = {OF_PERIOD: utc_text(run.period), OF_CHOSEN: utc_text(run.due_at)}
     # What runs can see which period it runs for (fieldRef: metadata.annotations).
     pod = spec.setdefault("template", {})
@@ -31,7 +39,11 @@ def job_manifest(kronjob: KronJob, run: Run) -> Object:
             "name": run.job,
             "namespace": kronjob.namespace,
             "labels": {**(given.get("labels") or {}), OF_KRONJOB: kronjob.name},
-            "annotations": {**(given.get("annotations") or {}), **marks},
+            "annotations": {
+                **(given.get("annotations") or {}),
+                **marks,
+                OF_GENERATION: str(run.generation),
+            },
             "finalizers": [KEPT],
             "ownerReferences": [
                 {
@@ -55,7 +67,6 @@ def job_of(found: Object) -> Job:
         (each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")),
         "",
     )
-    created = metadata.get("creationTimestamp")
     state, ended_at, error = "running", None, ""
     for condition in status.get("conditions") or ():
         if condition.get("status") == "True" and condition.get("type") in ("Complete", "Failed"):
@@ -64,6 +75,10 @@ def job_of(found: Object) -> Job:
             ended_at = None if ended is None else datetime.fromisoformat(ended)
             parts = [condition.get("reason"), condition.get("message")]
             error = ": ".join(part for part in parts if part) if state == "failed" else ""
+    started = status.get("startTime")
+    generation = (metadata.get("annotations") or {}).get(OF_GENERATION, "")
+    kept = KEPT in (metadata.get("finalizers") or ())
+    held = kept and found["spec"].get("suspend") is True
     return Job(
         metadata["name"],
         metadata["uid"],
@@ -71,9 +86,12 @@ def job_of(found: Object) -> Job:
         state,  # type: ignore[arg-type]
         ended_at,
         error[:500],
-        KEPT in (metadata.get("finalizers") or ()),
+        kept,
         "deletionTimestamp" in metadata,
-        None if created is None else datetime.fromisoformat(created),
+        None if started is None else datetime.fromisoformat(started),
+        held,
+        str(metadata.get("resourceVersion", "")) if held else "",
+        int(generation) if generation.isdecimal() else 0,
     )
 
 

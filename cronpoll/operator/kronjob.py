@@ -74,6 +74,11 @@ class KronJob(msgspec.Struct, frozen=True):
         """What a chosen second depends on, and the name of the task in every event."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def starts_suspended(self) -> bool:
+        """Somebody else starts its Jobs, such as Kueue."""
+        return self.template["spec"].get("suspend") is True
+
 
 # -- the schema, without an API server -------------------------------------------------------------
 

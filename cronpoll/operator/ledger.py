@@ -6,13 +6,11 @@ that are Jobs, and the outcomes of the last periods. It decides; everything else
 It is written with the resourceVersion that it was read with, so two operators cannot both write
 what only one may.
 
-A run is *wanted* from the moment its period is settled in the ledger until the Job exists; its
-`claim` names the operator that creates it. `uid` is the Job's, once it is known: from then on the
-Job may go, nothing will create it again.
+A run is *wanted* from the moment its period is settled in the ledger until its Job exists. `uid` is
+the Job's, once it is known: only then does that Job start, and no other ever will.
 
-When many fall due at once, a run is written down some seconds before it is due: the *plan*. At its
-time the operator that it names creates the Job at once, and the ledger follows. Nobody else decides
-anything about that KronJob before it is known what became of the plan.
+When many fall due at once, a run is written down some seconds before it is due: the *plan*. Its Job
+is created, too, and at its time it is only started.
 """
 
 from __future__ import annotations
@@ -50,7 +48,8 @@ class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     job: str
     period: Instant
     due_at: Instant
-    claim: str
+    generation: int = 0
+    """Of the spec that its Job is made of."""
     uid: str = ""
     replaced: bool = False
     """Its Job is being deleted, to make room for a later period."""
@@ -192,9 +191,12 @@ def entries_of(event: e.Event, job_of: dict[str, str]) -> Iterator[Entry]:
             )
 
 
-def with_result(entries: tuple[Entry, ...], job: str, result: Result) -> tuple[Entry, ...]:
+def with_result(
+    entries: tuple[Entry, ...], job: str, result: Result, reason: str = ""
+) -> tuple[Entry, ...]:
+    """`reason`: why nothing of it ran."""
     return tuple(
-        msgspec.structs.replace(entry, result=result)
+        msgspec.structs.replace(entry, result=result, reason=_bounded(reason) or entry.reason)
         if entry.job == job and entry.result == "running"
         else entry
         for entry in entries

@@ -39,8 +39,10 @@ RIGHTS: Final = (
     Right("batch", "jobs", "watch", "when a Job ends"),
     Right("batch", "jobs", "get", "whose a Job is that has the name already"),
     Right("batch", "jobs", "create", "the Job of a period"),
-    Right("batch", "jobs", "delete", "history limits, and concurrencyPolicy Replace"),
-    Right("batch", "jobs", "patch", "our finalizer, off a Job that the ledger knows"),
+    Right(
+        "batch", "jobs", "delete", "history limits, concurrencyPolicy Replace, Jobs created in vain"
+    ),
+    Right("batch", "jobs", "patch", "a Job starts once the ledger knows it"),
     Right("", "events", "create", "what kubectl describe shows"),
 )
 LEASE_RIGHTS: Final = (

@@ -96,7 +96,7 @@ class Metrics:
             ("what", "resource"),
             self.watches,
         )
-        yield "# HELP cronpoll_start_lag_seconds From the chosen time to the creation of the Job."
+        yield "# HELP cronpoll_start_lag_seconds From the chosen time to the start of the Job."
         yield "# TYPE cronpoll_start_lag_seconds histogram"
         for bound, number in zip((*map(str, _BUCKETS), "+Inf"), self.late, strict=True):
             yield f'cronpoll_start_lag_seconds_bucket{{le="{bound}"}} {number}'

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from cronpoll.core.zones import EPOCH
 from cronpoll.runtime.clock import LONGEST_WAIT, Clock
 
 Key = tuple[str, str]
@@ -24,26 +26,38 @@ FIRST_DELAY: Final = 0.2
 LONGEST_DELAY: Final = 120.0
 CROWD: Final = 50
 """KronJobs: fewer are worked on as they fall due, in well under a second."""
+SLOT: Final = timedelta(seconds=30)
+"""They are a crowd if they are due in the same one."""
+FOR_EACH: Final = timedelta(milliseconds=100)
+LONGEST_AHEAD: Final = timedelta(minutes=5)
+"""How long before its slot begins a crowd is planned: so long for each of them, and at least a
+slot. A busy server needs as much for a plan and its Job."""
+
+
+def _slot(moment: datetime) -> int:
+    return (moment - EPOCH) // SLOT
 
 
 class WorkQueue:
-    def __init__(self, clock: Clock, ahead: timedelta, crowd: int = CROWD) -> None:
-        self._clock, self._ahead, self._crowd = clock, ahead, crowd
+    def __init__(self, clock: Clock, crowd: int = CROWD) -> None:
+        self._clock, self._crowd = clock, crowd
         self._urgent: deque[Key] = deque()
         self._calm: deque[Key] = deque()
         self._waiting: set[Key] = set()
         self._hurried: set[Key] = set()
         """Those of them that are urgent; they may be in both lines."""
         self._working: set[Key] = set()
-        self._again: set[Key] = set()
+        self._again: dict[Key, bool] = {}
+        """Those that need another look, and whether it is urgent."""
         self._failures: dict[Key, int] = {}
         self._not_before: dict[Key, float] = {}
         self._delays: list[tuple[float, Key]] = []
         self._times: list[tuple[datetime, Key]] = []
         self._time_of: dict[Key, datetime] = {}
-        self._near: list[tuple[datetime, Key]] = []
-        """Those of the times that are not further ahead than plans are made."""
-        self._unplanned: list[Key] = []
+        self._slots: dict[int, set[Key]] = {}
+        """Who is due in each half minute."""
+        self._planned: set[int] = set()
+        """Slots of crowds that it is time to plan."""
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -56,7 +70,7 @@ class WorkQueue:
     def add(self, key: Key, *, urgent: bool = False) -> None:
         """It needs a look now; one that failed, when its delay is over."""
         if key in self._working:
-            self._again.add(key)
+            self._again[key] = urgent or self._again.get(key, False)
             return
         until = self._not_before.get(key)
         if until is not None and until > self._clock.monotonic():
@@ -70,21 +84,45 @@ class WorkQueue:
 
     def at(self, key: Key, moment: datetime | None) -> None:
         """Look at it at that time, by the wall clock; no other time counts any more."""
+        known = self._time_of.get(key)
+        if known == moment:
+            return
+        if known is not None:
+            self._leave(key)
         if moment is None:
-            self._time_of.pop(key, None)
-        elif self._time_of.get(key) != moment:
-            self._time_of[key] = moment
-            heappush(self._times, (moment, key))
-            if len(self._times) > 2 * len(self._time_of) + 1_000:
-                self._times = [(when, each) for each, when in self._time_of.items()]
-                heapify(self._times)
-                self._near.clear()
-            if self._times[0][1] == key:
-                self._changed.set()
+            return
+        self._time_of[key] = moment
+        slot = _slot(moment)
+        self._slots.setdefault(slot, set()).add(key)
+        if slot in self._planned:
+            self.add(key)
+        heappush(self._times, (moment, key))
+        if len(self._times) > 2 * len(self._time_of) + 1_000:
+            self._times = [(when, each) for each, when in self._time_of.items()]
+            heapify(self._times)
+        self._changed.set()
 
-    def crowded(self) -> bool:
-        """Whether many fall due soon."""
-        return len(self._near) >= self._crowd
+    def _leave(self, key: Key) -> None:
+        slot = _slot(self._time_of.pop(key))
+        self._slots[slot].discard(key)
+        if not self._slots[slot]:
+            del self._slots[slot]
+            self._planned.discard(slot)
+
+    def ahead(self, key: Key) -> timedelta:
+        """How long before it is due a start of it is planned."""
+        moment = self._time_of.get(key)
+        planned = moment is not None and _slot(moment) in self._planned
+        return LONGEST_AHEAD + SLOT if planned else timedelta(0)
+
+    def _crowds(self, now: datetime) -> Iterator[tuple[int, datetime]]:
+        """Slots of crowds that come soon, and when it is time to plan them."""
+        first = _slot(now)
+        for slot in range(first, first + LONGEST_AHEAD // SLOT + 2):
+            number = len(self._slots.get(slot, ()))
+            if number >= self._crowd and slot not in self._planned:
+                ahead = min(max(SLOT, number * FOR_EACH), LONGEST_AHEAD)
+                yield slot, EPOCH + slot * SLOT - ahead
 
     def after(self, key: Key, seconds: float) -> None:
         """Look at it after that long."""
@@ -109,9 +147,10 @@ class WorkQueue:
 
     def done(self, key: Key) -> None:
         self._working.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+        if (urgent := self._again.pop(key, None)) is not None:
+            self.add(key, urgent=urgent)
+            if urgent and key in self._hurried:
+                self._urgent.appendleft(key)  # what was begun is finished first
 
     async def take(self) -> Key:
         """The next key that needs a look. `done` has to be called for it."""
@@ -136,9 +175,9 @@ class WorkQueue:
         wait = LONGEST_WAIT
         now = self._clock.wall()
         if self._times:
-            wait = min(wait, (self._times[0][0] - self._ahead - now).total_seconds())
-        if self._near:
-            wait = min(wait, (self._near[0][0] - now).total_seconds())
+            wait = min(wait, (self._times[0][0] - now).total_seconds())
+        for _, moment in self._crowds(now):
+            wait = min(wait, (moment - now).total_seconds())
         if self._delays:
             wait = min(wait, self._delays[0][0] - self._clock.monotonic())
         return max(wait, 0.000_1)
@@ -146,22 +185,17 @@ class WorkQueue:
     def _fill(self) -> None:
         """What has fallen due since."""
         now, elapsed = self._clock.wall(), self._clock.monotonic()
-        while self._times and self._times[0][0] <= now + self._ahead:
+        while self._times and self._times[0][0] <= now:
             moment, key = heappop(self._times)
             if self._time_of.get(key) == moment:
-                heappush(self._near, (moment, key))
-                self._unplanned.append(key)
-        if self._unplanned and self.crowded():
-            for key in self._unplanned:
-                self.add(key)
-            self._unplanned.clear()
-        while self._near and self._near[0][0] <= now:
-            moment, key = heappop(self._near)
-            if self._time_of.get(key) == moment:
-                del self._time_of[key]
+                self._leave(key)
+                self._not_before.pop(key, None)  # what failed was not its start
                 self.add(key, urgent=True)
-        if not self._near:
-            self._unplanned.clear()
+        for slot, moment in self._crowds(now):
+            if moment <= now:
+                self._planned.add(slot)
+                for key in self._slots[slot]:
+                    self.add(key)
         while self._delays and self._delays[0][0] <= elapsed:
             _, key = heappop(self._delays)
             if self._not_before.get(key, 0.0) <= elapsed:

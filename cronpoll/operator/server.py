@@ -270,19 +270,43 @@ class Server:
         return await self._object("PATCH", url, query, body, "application/apply-patch+yaml")
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, uid: str, *, foreground: bool
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        version: str = "",
+        foreground: bool = False,
     ) -> None:
         body = {
-            "preconditions": {"uid": uid},
+            "preconditions": {"uid": uid, **({"resourceVersion": version} if version else {})},
             "propagationPolicy": "Foreground" if foreground else "Background",
         }
         await self._ask("DELETE", self._path(kind, namespace, name), {}, body)
 
-    async def release(self, namespace: str, name: str, uid: str) -> None:
-        body = {"metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [KEPT]}}
+    async def change_job(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        version: str = "",
+        suspend: bool | None = None,
+        release: bool = False,
+    ) -> Object:
+        metadata: dict[str, Any] = {"uid": uid}
+        if version:
+            metadata["resourceVersion"] = version
+        if release:
+            metadata["$deleteFromPrimitiveList/finalizers"] = [KEPT]
+        body: dict[str, Any] = {"metadata": metadata}
+        if suspend is not None:
+            body["spec"] = {"suspend": suspend}
         query = {"fieldManager": FIELD_MANAGER}
         url = self._path(JOBS, namespace, name)
-        await self._ask("PATCH", url, query, body, "application/strategic-merge-patch+json")
+        content = "application/strategic-merge-patch+json"
+        return await self._object("PATCH", url, query, body, content)
 
 
 async def _lines(content: Any) -> AsyncIterator[bytes]:

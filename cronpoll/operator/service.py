@@ -71,13 +71,12 @@ class Service:
     def __init__(self, server: Server, settings: Settings, metrics: Metrics) -> None:
         self._server, self._settings, self._metrics = server, settings, metrics
         self._clock = _OffsetClock(settings.clock_offset)
-        # A name of its own for each life: claims of an earlier one are not this one's.
+        # A name of its own for each life: the lease of an earlier one is not this one's.
         self.me = f"{socket.gethostname()[:60]}-{os.getpid()}-{os.urandom(4).hex()}"
         self._teller = Teller(server, self._clock, self.me, self._event_dropped)
         self._controller = Controller(
             server,
             self._clock,
-            self.me,
             self._happened,
             self._job_created,
             lambda key: metrics.forget(*key),

@@ -107,40 +107,54 @@ class OurJobs:
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
         self._known: dict[Key, dict[str, Job]] = {}
+        self._versions: dict[tuple[Key, str], int] = {}
 
     def of(self, key: Key) -> dict[str, Job]:
         return self._known.get(key, {})
 
-    def put(self, found: Object) -> None:
+    def put(self, found: Object, *, truth: bool = False) -> None:
+        """`truth`: as it is now, also if its version is older: a backup was restored."""
         key, job = owner_key(found), job_of(found)
+        version, known = version_of(found), self._versions.get((key, job.name), 0)
+        if version < known and not truth:
+            return  # the answer to a request was faster than the watch
+        self._versions[key, job.name] = version
         of_key = self._known.setdefault(key, {})
         if of_key.get(job.name) != job:
             of_key[job.name] = job
             self._wake(key)
 
     def drop(self, found: Object) -> None:
-        self.forget(owner_key(found), found["metadata"]["name"])
+        key, name = owner_key(found), found["metadata"]["name"]
+        if version_of(found) >= self._versions.get((key, name), 0):
+            self.forget(key, name)
 
     def forget(self, key: Key, name: str) -> None:
+        self._versions.pop((key, name), None)
         of_key = self._known.get(key)
         if of_key is not None and of_key.pop(name, None) is not None:
             if not of_key:
                 del self._known[key]
             self._wake(key)
 
-    def replace(self, key: Key, jobs: dict[str, Job]) -> None:
+    def replace(self, key: Key, items: list[Object]) -> dict[str, Job]:
         """What a live list of one KronJob said."""
+        for name in [*self.of(key)]:
+            self._versions.pop((key, name), None)
+        jobs = {job.name: job for job in map(job_of, items)}
+        self._versions |= {(key, each["metadata"]["name"]): version_of(each) for each in items}
         if jobs:
             self._known[key] = jobs
         else:
             self._known.pop(key, None)
+        return jobs
 
     def begin(self) -> set[tuple[Key, str]]:
         return {(key, name) for key, jobs in self._known.items() for name in jobs}
 
     def seen(self, found: Object, left: set[tuple[Key, str]]) -> None:
         left.discard((owner_key(found), found["metadata"]["name"]))
-        self.put(found)
+        self.put(found, truth=True)
 
     def end(self, left: set[tuple[Key, str]]) -> None:
         for key, name in left:

@@ -56,6 +56,9 @@ _SHORTEST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 """Between two looks at runs that print all the time."""
 _FLOOD_PAUSE: Final = 0.02
+_TURN_SECONDS: Final = 0.02
+"""From one turn to the next: many runs that end in a moment are seen to together, and the thread
+does not fight for the interpreter with what starts others."""
 _POLL_PAUSE: Final = 0.2
 """Where the kernel does not say what was written."""
 _LINGERING_SECONDS: Final = 2.0
@@ -127,7 +130,7 @@ class Keeper:
         self._pause = _SHORTEST_PAUSE
         self._recorded_at = self._looked_at = self._pause_until = self._tidy_at = (
             self._lingering_at
-        ) = 0.0
+        ) = self._turned_at = 0.0
 
     # -- from any thread ---------------------------------------------------------------------------
 
@@ -276,6 +279,7 @@ class Keeper:
     def _turn(self) -> bool:
         """Wait for something to do, and do it. False: it is over."""
         self._wait()
+        self._rest()
         self._may_write = self._is_ours()
         self._take_notes()
         if not self._may_write:
@@ -331,6 +335,13 @@ class Keeper:
         poll.poll(max(until - elapsed, 0.0) * 1_000)
         with suppress(BlockingIOError):
             os.read(self._wake_reading, 65_536)
+
+    def _rest(self) -> None:
+        """Not at once again: more may come."""
+        left = self._turned_at + _TURN_SECONDS - self._clock.monotonic()
+        if left > 0 and not self._ending:
+            select.select([], [], [], left)
+        self._turned_at = self._clock.monotonic()
 
     def _look(self, elapsed: float) -> None:
         """At every run that has printed something."""

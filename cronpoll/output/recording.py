@@ -110,7 +110,7 @@ class Recording:
         after the other, as far as that is known. Whether there was something."""
         grown: dict[Stream, int] = {}
         for stream in STREAMS:
-            size = os.fstat(self._handle(stream)).st_size
+            size = self._size_now(stream)
             if size < self._size[stream] or (size > self._size[stream] and self._rewritten(stream)):
                 self._append(cut := CutOff(stream, self._end(stream)))
                 self._cut(cut)
@@ -131,7 +131,7 @@ class Recording:
             for stream in dict.fromkeys([*(each for each in order if each in grown), *grown]):
                 self._feed(stream, grown[stream])
                 marks.append(self._advance(stream, grown[stream], ms))
-        for stream in grown:
+        for stream in () if self.brief else grown:  # at its end nobody asks any more
             # Not what has come since: `_rewritten` compares with what ends here.
             count = min(self._size[stream], _SEEN_BYTES)
             begin = self._size[stream] - count
@@ -185,6 +185,13 @@ class Recording:
         self._seen[cut.stream] = b""
         self._marks = [mark for mark in self._marks if mark.stream != cut.stream]
         self._holes.pop(cut.stream, None)
+
+    def _size_now(self, stream: Stream) -> int:
+        """Of its file, which is opened when there is something in it: most write to one of two."""
+        handle = self._handles.get(stream)
+        if handle is not None:
+            return os.fstat(handle).st_size
+        return os.stat(self.place.raw(self.stem, stream), follow_symlinks=False).st_size
 
     def _handle(self, stream: Stream) -> int:
         if stream not in self._handles:

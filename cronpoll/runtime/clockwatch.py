@@ -53,6 +53,10 @@ class ClockWatch:
     def stepped(self, wall: datetime, elapsed: float) -> bool:
         return abs(self.drift(wall, elapsed)) > STEP_SECONDS
 
+    def excuse(self, seconds: float) -> None:
+        """So long something else was done than to look."""
+        self._last_look += seconds
+
     def look(self, wall: datetime, elapsed: float) -> Noticed:
         late = elapsed - self._last_look - self.planned_pause
         set_back = wall < self._last_wall

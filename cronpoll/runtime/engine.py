@@ -2,10 +2,10 @@
 the world.
 
 One cycle at a time. A cycle takes in what has happened (runs that ended, a request to change the
-registrations, the time), computes the steps of the tasks concerned (`steps`), admits the starts for
-which there are slots, appends the events to the store, and only then installs: timers, runs,
-answers. Everything that happens while a cycle waits for the disk is taken in by the next one, so
-batches form by themselves: however many tasks are due, they share one write and one fsync.
+registrations, the time), asks what follows for the tasks concerned (`deciding`), appends the events
+to the store, and only then installs: timers, runs, answers. Everything that happens while a cycle
+waits for the disk is taken in by the next one, so batches form by themselves: however many tasks
+are due, they share one write and one fsync.
 
 What is a fact is folded at once (a run has ended, whether or not the disk can take note of it; the
 event waits in the backlog). A step is installed when it is durable and dropped when it cannot be
@@ -35,11 +35,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
-from itertools import count
+from itertools import islice
 from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core import orders, steps
+from cronpoll.core.choices import Allowance
 from cronpoll.core.errors import (
     SchedulerFailedError,
     ScheduleTaskError,
@@ -48,16 +49,17 @@ from cronpoll.core.errors import (
 )
 from cronpoll.core.model import Book, Operator, Registration, TaskConfig
 from cronpoll.core.notices import late_since
-from cronpoll.core.reconcile import Reconciled, reconcile
-from cronpoll.core.steps import NO_TIMERS, NOTHING, End, Now, Refusal, Start, Step
-from cronpoll.runtime.admission import Admission, Wait
+from cronpoll.core.reconcile import PIECE, Reconciled, in_pieces
+from cronpoll.core.steps import NO_TIMERS, End, Now, Step
+from cronpoll.runtime.admission import Admission
 from cronpoll.runtime.clock import Clock, Waker
-from cronpoll.runtime.clockwatch import ASK_SECONDS, Belief, ClockWatch, Waiting
+from cronpoll.runtime.clockwatch import ASK_SECONDS, Belief, ClockWatch, Pulse, Waiting
+from cronpoll.runtime.deciding import Batch, Decider
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
 from cronpoll.runtime.lingering import LINGERING
 from cronpoll.runtime.observe import Observer
-from cronpoll.runtime.orders import Order, Orders, refuse
+from cronpoll.runtime.orders import Orders, refuse
 from cronpoll.runtime.polling import Polling
 from cronpoll.runtime.roster import Entry, Roster
 from cronpoll.runtime.runs import (
@@ -77,8 +79,11 @@ STOP_GRACE_SECONDS: Final = GRACE_SECONDS + 5.0
 process in order."""
 
 
-_SLICE: Final = 500
-"""Registrations whose configs are worked out in one go: about five milliseconds."""
+_LOOKS: Final = 1_000
+"""Tasks of a new list of registrations that are looked at in one cycle."""
+
+_DRAWS: Final = 150
+"""Periods that are drawn in one cycle, beside those that are free: three milliseconds together."""
 
 
 class Prepared(NamedTuple):
@@ -103,36 +108,6 @@ class Phase(IntEnum):
     DRAINING = 1
     CUTTING = 2
     OVER = 3
-
-
-class Batch:
-    """What one cycle wants to make durable together, and what is installed when it is.
-
-    events: in order. steps: with the tasks they are of. runs: to be launched; admitted: those of
-    them that had waited. leaving: who does not wait for a slot any more. answers: to orders. ends:
-    runs that somebody wants to end. names: everybody who was looked at, to be looked at again if
-    nothing comes of it.
-    """
-
-    __slots__ = ("admitted", "answers", "ends", "events", "leaving", "names", "runs", "steps")
-
-    def __init__(self) -> None:
-        self.events: list[e.Event] = []
-        self.steps: list[tuple[Entry, Step]] = []
-        self.runs: list[Run] = []
-        self.admitted: dict[str, Wait] = {}
-        self.leaving: list[str] = []
-        self.answers: list[tuple[Order, str]] = []
-        self.ends: list[str] = []
-        self.names: dict[str, None] = {}
-
-    def add(self, entry: Entry, step: Step) -> None:
-        self.steps.append((entry, step))
-        self.events += step.events
-
-    def concerns(self, name: str) -> bool:
-        """Whether something is decided about this task already."""
-        return any(event.task_name == name for event in self.events)  # type: ignore[attr-defined]
 
 
 class Engine:
@@ -166,6 +141,7 @@ class Engine:
         self._runs: dict[str, Run] = {}
         self._timed: set[str] = set()  # those of them that may take only so long
         self._look: dict[str, None] = {}
+        self._new: dict[str, None] = {}  # looked at when there is time
         self._ended: list[Run] = []
         self._changes: list[Change] = []
         self._orders = Orders()
@@ -184,8 +160,10 @@ class Engine:
             )
         )
         self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
-        self._run_numbers = count(1)
-        self._locks: dict[str, str] = {}
+        held = self._held, self._occupied
+        self._decider = Decider(
+            self._roster, self._admission, self._orders, self._runs, held, self._tell
+        )
         self._watchers: dict[str, list[asyncio.Future[e.Event]]] = {}
 
         self._phase = Phase.RUNNING
@@ -201,15 +179,21 @@ class Engine:
     async def start(self, registrations: Sequence[Registration]) -> Reconciled:
         """Open the store, take the registrations over, begin. If it fails, everything is as
         before."""
+        with collection_paused(len(registrations)):
+            prepared = await self._prepared(registrations, self._host_zone().key)
+            return await self._start(registrations, prepared)
+
+    async def _start(self, registrations: Sequence[Registration], prepared: Prepared) -> Reconciled:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         try:
-            self._instance, findings = await self._ledger.open(now)
+            instance, findings = await self._ledger.open(now)
         except StoreWriteError as error:
             if not registrations:
                 raise
             raise ScheduleTaskError(registrations[0].name, registrations[0].cron, error) from error
         try:
             self._began = now
+            self._decider.begin(instance, self.book.tasks)
             self._clocks = ClockWatch(now, elapsed)
             self._doubt(now, elapsed)
             self._polling = Polling(self._roster, now, self._emit)
@@ -217,18 +201,23 @@ class Engine:
             for found in findings:  # told also if nothing can be written: it was done
                 self._emit(found)
             boot = self._clock.boot_id()
-            started = e.InstanceStarted(
-                now, identifier, self._instance, zone, self._max_concurrent, boot
-            )
-            outcome = await self._register(
-                registrations, [started, *findings], after_restart=True, boot_id=boot
-            )
+            started = e.InstanceStarted(now, identifier, instance, zone, self._max_concurrent, boot)
+            with self._at_work():
+                outcome = await self._register(
+                    registrations,
+                    [started, *findings],
+                    after_restart=True,
+                    prepared=prepared,
+                    boot_id=boot,
+                )
         except BaseException:
             await self._ledger.close()
             raise
         if self._survivors is not None:
             self._survivors.begin(self.book)
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
+        # Why it failed has been logged by then: asyncio need not say it again.
+        self._loop_task.add_done_callback(lambda loop: loop.cancelled() or loop.exception())
         # Behind it, so that who is set free from a thread finds the loop; and before its first
         # step, so that nothing starts.
         for run_id, name in LINGERING.runs(self._place, self._free).items():
@@ -241,7 +230,7 @@ class Engine:
     async def change(self, registrations: Sequence[Registration]) -> Reconciled:
         """Replace the registrations. If it fails, the previous ones stay in force."""
         self._must_be_alive()
-        prepared = await self._prepared(registrations)
+        prepared = await self._prepared(registrations, self._host_zone().key)
         self._must_be_alive()
         done: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
         self._changes.append(Change(registrations, done, prepared))
@@ -407,7 +396,8 @@ class Engine:
     def _work_left(self) -> bool:
         """Whether there is something to do before the next wait."""
         waiting = self._ended or self._changes or self._orders or self._notes
-        return bool(waiting or (self._look and not self._ledger.degraded))
+        looks = self._look or self._new
+        return bool(waiting or (looks and not self._ledger.degraded))
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
@@ -426,7 +416,8 @@ class Engine:
             ended = [run for run in ended if run not in behind]
         for run in ended:
             self._record_end(run)
-        self._watch_clock(now, elapsed)
+        with Allowance(_DRAWS):
+            self._watch_clock(now, elapsed)
         for run in behind:
             self._record_end(run)
         while self._changes:
@@ -437,18 +428,20 @@ class Engine:
         polled = self._polling.begin(now, self._level)
         if polled is not None:
             self._check_host_zone(now)
-        self._look.update(dict.fromkeys(self._agenda.take_due(now)))
-        self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
+        self._gather_looks(now, elapsed)
         self._cut_overdue(elapsed)
         if self._phase is not Phase.RUNNING:
             self._look.clear()
+            self._new.clear()
             self._cut_off(elapsed)
         executed = evaluated = 0
         if self._ledger.may_write(elapsed):
             if self._look or self._orders or self._admission:
-                batch = self._decide(Now(now, elapsed, self._began, self._belief.behind))
+                batch, more = self._decide(Now(now, elapsed, self._began, self._belief.behind))
                 evaluated = len(batch.names)
                 executed = await self._carry_out(batch)
+                if more:
+                    await asyncio.sleep(0)  # between two pieces it is others' turn
             else:
                 await self._write_backlog()
         else:
@@ -456,6 +449,14 @@ class Engine:
         if polled is not None:
             self._end_poll(polled, evaluated, executed, elapsed)
         await self._ledger.compact(busy=bool(self._ended or self._runs))
+
+    def _gather_looks(self, now: datetime, elapsed: float) -> None:
+        with Allowance(_DRAWS):
+            self._look.update(dict.fromkeys(self._agenda.take_due(now)))
+        self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
+        for name in list(islice(self._new, _LOOKS)):
+            self._look[name] = None
+            del self._new[name]
 
     def _pause(self) -> float:
         """Seconds until there is something to look at, as far as it is known now."""
@@ -557,15 +558,30 @@ class Engine:
         name = run.task_name
         entry = self._entries.get(name)
         timers = NO_TIMERS if entry is None else entry.timers
-        step = steps.ended(self.book.tasks[name], run.run_id, run.started_at, timers, end)
+        task = self.book.tasks[name]
+        counts = any(each.run_id == run.run_id and not each.detached for each in task.runs)
+        step = steps.ended(task, run.run_id, run.started_at, timers, end)
         told = None if run.cut is not None or isinstance(error, RunFailedError) else error
         for event in step.events:
             self._ledger.record(event, told)
         if entry is not None:
             entry.timers = step.timers
+        if counts and isinstance(step.events[-1], e.TaskRunCompleted):
+            self._make_due(run, end.at)
         for watcher in self._watchers.pop(run.run_id, ()):
             if not watcher.done():
                 watcher.set_result(step.events[-1])
+
+    def _make_due(self, run: Run, now: datetime) -> None:
+        """A success makes due what is started after it. The record of that goes with the record of
+        the success into one write: after a crash there are both, or neither."""
+        if run.period is None:
+            return
+        for name in self._roster.followers.get(run.task_name, ()):
+            task = self._entries[name].state
+            due = steps.due_after(task, run.task_name, run.run_id, run.period, now)
+            self._ledger.record(due)
+            self._look[name] = None
 
     def _runs_of(self, name: str) -> list[Run]:
         task = self.book.tasks.get(name)
@@ -591,7 +607,7 @@ class Engine:
         zones = self._roster.calendar.zones
         before, zones.host = zones.host, self._host_zone()
         try:
-            with collection_paused(len(change.registrations)):
+            with collection_paused(len(change.registrations)), self._at_work():
                 outcome = await self._register(
                     change.registrations, [], after_restart=False, prepared=change.prepared
                 )
@@ -604,20 +620,28 @@ class Engine:
         if not change.done.done():
             change.done.set_result(outcome)
 
-    async def _prepared(self, registrations: Sequence[Registration]) -> Prepared | None:
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """What is done here may take long, and others have their turn meanwhile: that is no
+        suspension."""
+        pulse = Pulse(self._clock)
+        try:
+            yield
+        finally:
+            self._ledger.waited()  # is part of it
+            self._clocks.excuse(pulse.stop())
+
+    async def _prepared(self, registrations: Sequence[Registration], host: str) -> Prepared:
         """The configs of many registrations, worked out in slices while the loop goes on.
 
         They follow from the registrations and the host's zone and from nothing that can change in
         between; whoever uses them asks whether the zone is still that one.
         """
-        if len(registrations) <= _SLICE:
-            return None
-        host = self._host_zone().key
         configs: list[TaskConfig] = []
-        for first in range(0, len(registrations), _SLICE):
-            more = registrations[first : first + _SLICE]
-            configs += [self._roster.config_of(registration, host) for registration in more]
-            await asyncio.sleep(0)
+        for number, registration in enumerate(registrations, 1):
+            configs.append(self._roster.config_of(registration, host))
+            if number % PIECE == 0:
+                await asyncio.sleep(0)
         return Prepared(host, configs)
 
     async def _register(
@@ -631,22 +655,22 @@ class Engine:
     ) -> Reconciled:
         """Make the registrations the present ones: compute, make durable, fold. Raises with nothing
         changed."""
-        now = self._clock.wall()
+        now, elapsed = self._clock.wall(), self._clock.monotonic()
         roster, book = self._roster, self.book
         host = roster.calendar.zones.host.key
         if prepared is None or prepared.host != host:
-            configs = [roster.config_of(registration, host) for registration in registrations]
-        else:
-            configs = prepared.configs
+            prepared = await self._prepared(registrations, host)
         names = [registration.name for registration in registrations]
-        outcome = reconcile(
-            book,
-            list(zip(names, configs, strict=True)),
-            Now(now, self._clock.monotonic(), self._began, self._belief.behind),
-            roster.calendar,
-            after_restart=after_restart,
-            waiting=self._admission.waiting(),
-            boot_id=boot_id,
+        outcome = await _last(
+            in_pieces(
+                book,
+                list(zip(names, prepared.configs, strict=True)),
+                Now(now, elapsed, self._began, self._belief.behind),
+                roster.calendar,
+                after_restart=after_restart,
+                waiting=self._admission.waiting(),
+                boot_id=boot_id,
+            )
         )
         batch = preface + outcome.events
         if batch:
@@ -657,16 +681,18 @@ class Engine:
                 if named is None:
                     raise
                 raise ScheduleTaskError(*named, error) from error
-        looks = roster.install(registrations, book, now, self._clock.monotonic())
-        self._look.update(dict.fromkeys(looks))
+        with Allowance(_DRAWS):
+            for looks in roster.install(registrations, book, now, elapsed):
+                self._new.update(dict.fromkeys(looks))
+                await asyncio.sleep(0)
         # Any option can change what is owed: a minute that was to wait for the run may be allowed
         # beside it now.
         changed = [
             event.task_name for event in outcome.events if isinstance(event, e.TaskOverridden)
         ]
-        self._look.update(dict.fromkeys(changed))
+        self._new.update(dict.fromkeys(changed))
         self._admission.keep(self._entries)
-        self._announce([*preface[:1], *outcome.events], outcome, now)
+        await self._announce([*preface[:1], *outcome.events], outcome, now)
         return outcome
 
     @staticmethod
@@ -682,9 +708,11 @@ class Engine:
                 return event.task_name, event.new_state.cron_expression
         return (registrations[0].name, registrations[0].cron) if registrations else None
 
-    def _announce(self, batch: list[e.Event], outcome: Reconciled, now: datetime) -> None:
-        for event in batch:
+    async def _announce(self, batch: list[e.Event], outcome: Reconciled, now: datetime) -> None:
+        for number, event in enumerate(batch, 1):
             self._emit(event)
+            if number % PIECE == 0:
+                await asyncio.sleep(0)
         if self._level <= e.DEBUG:
             for name in outcome.preserved:
                 self._emit(e.TaskPreserved(now, name))
@@ -697,162 +725,16 @@ class Engine:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _decide(self, now: Now) -> Batch:
-        """The steps of every task that needs a look, longest waiting first, and of what was
-        ordered."""
-        batch = Batch()
+    def _decide(self, now: Now) -> tuple[Batch, bool]:
+        """What follows now, and whether there is more to look at than a cycle should."""
         if self._phase is not Phase.RUNNING:
             self._orders.refuse_all("the scheduler is stopping")
-            return batch
+            return Batch(), False
         looks, self._look = self._look, {}
-        free = self._admission.free(len(self._runs))
-        self._locks = self._taken_locks()
-        for name in self._admission.names if free > 0 else ():
-            if free <= 0:
-                break
-            if self._locks and self._lock_holder(name) is not None:
-                continue
-            looks.pop(name, None)
-            free -= self._consider(name, batch, now, free)
-        for name in looks:
-            free -= self._consider(name, batch, now, free)
-        for order in self._orders.take():
-            self._consider_order(order, batch, now)
-        return batch
-
-    def _taken_locks(self) -> dict[str, str]:
-        """The locks that are taken, and by which task: one that runs, or of which something of an
-        earlier run may be alive."""
-        if not self._roster.uses_locks:
-            return {}
-        taken: dict[str, str] = {}
-        names = [*(run.task_name for run in self._runs.values()), *self._held, *self._occupied]
-        for name in names:
-            task = self.book.tasks.get(name)
-            if task is not None and task.config.options.lock is not None:
-                taken[task.config.options.lock] = name
-        return taken
-
-    def _lock_holder(self, name: str) -> str | None:
-        """Who else holds the lock of a task."""
-        entry = self._entries.get(name)
-        lock = None if entry is None else entry.state.config.options.lock
-        holder = None if lock is None else self._locks.get(lock)
-        return None if holder == name else holder
-
-    def _consider(self, name: str, batch: Batch, now: Now, free: int) -> int:
-        """The step of one task. Returns the number of slots taken, 1 or 0."""
-        batch.names[name] = None
-        entry = self._entries.get(name)
-        if (
-            entry is None or name in self._held or name in self._occupied
-        ):  # a held one is looked at when it is free
-            self._admission.leave(name)
-            return 0
-        wait = self._admission.wait_of(name)
-        since = None if wait is None or wait.offered else wait.since
-        step = steps.next_step(entry.state, entry.timers, entry.group, now, since)
-        if step.start is None:
-            if (
-                wait is not None and not entry.state.runs and not step.look_again
-            ):  # a run by hand does not end the wait
-                batch.leaving.append(name)
-            if step is not NOTHING or entry.timers is not NO_TIMERS:
-                batch.add(entry, step)
-            return 0
-        holder = self._lock_holder(name) if self._locks else None
-        if free <= 0 or holder is not None:
-            self._admission.queue(name, now.wall, holder)
-            batch.add(entry, step._replace(start=None))
-            return 0
-        if wait is not None:
-            batch.admitted[name] = wait
-            self._admission.leave(name)
-        batch.events += step.events
-        if step.moment is not None:
-            self._agenda.at(name, step.moment)
-        self._admit(entry, step.start, batch, now, wait)
-        if step.start.ordered_for is not None:  # what is due may begin beside it, or replace it
-            self._look[name] = None
-        return 1
-
-    def _admit(self, entry: Entry, start: Start, batch: Batch, now: Now, wait: Wait | None) -> Run:
-        state = entry.state
-        run_id = f"{self._instance}-{next(self._run_numbers)}"
-        manual = start.trigger == "manual"
-        callback = entry.registration.callback
-        is_async, timeout = entry.is_async, entry.timeout
-        run = Run(
-            state.task_name,
-            run_id,
-            callback,
-            is_async,
-            now.wall,
-            now.elapsed,
-            self._tell,
-            timeout,
-            manual,
-        )
-        waited = (None, None) if wait is None else (wait.since, wait.holder)
-        batch.events += steps.started(state, start, run_id, now.wall, *waited)
-        if self._roster.uses_locks and state.config.options.lock is not None:
-            self._locks[state.config.options.lock] = state.task_name
-        batch.runs.append(run)
-        return run
-
-    def _consider_order(self, order: Order, batch: Batch, now: Now) -> None:
-        name, wanted = order.name, order.wanted
-        if batch.concerns(name):
-            self._orders.put_back(order)
-            return
-        if isinstance(wanted, orders.StopRun):
-            self._consider_end(order, wanted, batch, now)
-            return
-        entry = self._entries.get(name)
-        if entry is None:
-            order.refuse("no task of this name is registered")
-            return
-        if isinstance(wanted, orders.StartNow):
-            hindrance = self._hindrance(name)
-            if hindrance is not None:
-                order.refuse(hindrance)
-                return
-        made = orders.ordered(entry.state, entry.timers, entry.group, now, wanted, order.by)
-        if isinstance(made, Refusal):
-            order.refuse(made.reason)
-        elif made.step.start is not None:
-            run = self._admit(entry, made.step.start, batch, now, None)
-            batch.answers.append((order, run.run_id))
-        else:
-            batch.add(entry, made.step)
-            batch.answers.append((order, made.answer))
-
-    def _hindrance(self, name: str) -> str | None:
-        """Why nothing of a task can be started by hand now."""
-        if name in self._held:
-            return "processes of an earlier run of it are still alive"
-        if name in self._occupied:
-            return "an earlier run of it, which a stop gave up, has not ended yet"
-        holder = self._lock_holder(name)
-        return None if holder is None else f"its lock is held by task {holder}"
-
-    def _consider_end(self, order: Order, wanted: orders.StopRun, batch: Batch, now: Now) -> None:
-        """Also of a task that is not registered any more, and whose run goes on."""
-        task = self.book.tasks.get(order.name)
-        if task is None or not (task.registered or task.runs):
-            order.refuse("no task of this name is registered")
-            return
-        made = orders.run_stopped(task, wanted, now, order.by)
-        if isinstance(made, Refusal):
-            order.refuse(made.reason)
-            return
-        threads = [run for run in self._runs_of(order.name) if not run.is_async]
-        if any(run.run_id in made.step.ends for run in threads):
-            order.refuse("it runs in a thread of the daemon, which cannot be ended from outside")
-            return
-        batch.events += made.step.events
-        batch.ends += made.step.ends
-        batch.answers.append((order, made.answer))
+        with Allowance(_DRAWS) as allowance:
+            batch = self._decider.decide(looks, now, allowance)
+        self._look.update(batch.again)
+        return batch, bool(self._new or allowance.left <= 0)
 
     async def _write_backlog(self) -> None:
         try:
@@ -884,8 +766,9 @@ class Engine:
         for run_id in batch.ends:
             if run_id in self._runs:
                 self._runs[run_id].end("by hand")
-        with collection_paused(len(batch.runs)):
-            self._launch(batch.runs)
+        if batch.runs:
+            with collection_paused(len(batch.runs)):
+                self._launch(batch.runs)
         return len(batch.runs)
 
     def _install(self, entry: Entry, step: Step) -> None:
@@ -906,7 +789,7 @@ class Engine:
         create_task = asyncio.get_running_loop().create_task
         elapsed = self._clock.monotonic()
         for run in runs:
-            if not run.manual:  # which settles nothing
+            if run.period is not None:  # one by hand settles nothing
                 entry = self._entries[run.task_name]
                 entry.timers, entry.look_at = NO_TIMERS, None
             run.started_elapsed = elapsed  # what the disk took is not the run's time
@@ -997,6 +880,15 @@ class Engine:
     def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
         if event.level >= self._level:
             self._observer(event, error)
+
+
+async def _last(pieces: Iterator[Reconciled]) -> Reconciled:
+    """What a computation comes to, while the loop goes on. Only a cycle changes the book, and this
+    is part of one."""
+    outcome = next(pieces)
+    for outcome in pieces:  # noqa: B007  the last one is meant
+        await asyncio.sleep(0)
+    return outcome
 
 
 @contextmanager

@@ -11,16 +11,14 @@ from __future__ import annotations
 import io
 import os
 import re
-import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
-from cronpoll.core.zonenames import NamedZone
+from cronpoll.core.zonenames import NamedZone, zone_named
 
 LOCALTIME: Final = "/etc/localtime"
-_IN_DATABASE: Final = re.compile(r"/zoneinfo(?:-[a-z]+)?/(?:posix/|right/)?([A-Za-z0-9_+/-]+)$")
+_DATABASE: Final = r"/zoneinfo(?:-[a-z]+)?/(?:posix/|right/)?([A-Za-z0-9_+/-]+)$"
 _POSIX: Final = r"(<[A-Za-z0-9+-]{3,}>|[A-Za-z]{3,})[+-]?\d{1,3}(:\d\d){0,2}"
 """Compiled where TZ is set: every command loads this file."""
 
@@ -63,11 +61,11 @@ def _from_variable(value: str | None) -> NamedZone | None:
     if value.startswith("/"):
         return _from_file(value)
     try:
-        return NamedZone(value, ZoneInfo(value))
+        return NamedZone(value, zone_named(value))
     except Exception:  # several kinds mean "no such zone"; TZ may still be a rule
         if re.match(_POSIX, value):
             try:
-                return NamedZone(value, ZoneInfo.from_file(io.BytesIO(_tzif(value)), key=value))
+                return _in_file(value, _tzif(value))
             except ValueError:
                 pass
         return NamedZone("UTC", UTC)
@@ -75,10 +73,10 @@ def _from_variable(value: str | None) -> NamedZone | None:
 
 def _from_file(path: str) -> NamedZone:
     real = os.path.realpath(path)
-    found = _IN_DATABASE.search(real)
+    found = re.search(_DATABASE, real)
     if found is not None:
         try:
-            return NamedZone(found[1], ZoneInfo(found[1]))
+            return NamedZone(found[1], zone_named(found[1]))
         except Exception:  # noqa: S110  Python's database may lack it: the file itself is read
             pass
     try:
@@ -87,14 +85,21 @@ def _from_file(path: str) -> NamedZone:
         import hashlib
 
         key = f"localtime:{hashlib.sha256(content).hexdigest()[:16]}"
-        return NamedZone(key, ZoneInfo.from_file(io.BytesIO(content), key=key))
+        return _in_file(key, content)
     except (OSError, ValueError):
         return NamedZone("UTC", UTC)
+
+
+def _in_file(key: str, content: bytes) -> NamedZone:
+    from zoneinfo import ZoneInfo  # here, because a host in UTC does without
+
+    return NamedZone(key, ZoneInfo.from_file(io.BytesIO(content), key=key))
 
 
 def _tzif(rule: str) -> bytes:
     """A time zone file that holds nothing but a POSIX rule in its footer: the standard library then
     evaluates the rule."""
+    import struct
 
     block = (
         b"TZif2"
@@ -112,7 +117,7 @@ def zone_source(zone: Any) -> ZoneSource:
     if zone is None:
         return HostZone()
     if isinstance(zone, str):
-        fixed = NamedZone(zone, ZoneInfo(zone))
+        fixed = NamedZone(zone, zone_named(zone))
         return lambda: fixed
     if isinstance(zone, tzinfo):
         fixed = NamedZone(key_of(zone), zone)

@@ -9,6 +9,7 @@ tried again. The first record that goes through says how long it lasted.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -17,6 +18,7 @@ from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.errors import StoreWriteError, SupersededError
 from cronpoll.core.model import Book
+from cronpoll.core.reconcile import PIECE
 from cronpoll.runtime.clock import Clock
 from cronpoll.runtime.clockwatch import Pulse
 from cronpoll.runtime.runs import describe
@@ -81,8 +83,10 @@ class Ledger:
         finally:
             self._report_slow()
         book = self.book
-        for event in batch:
+        for number, event in enumerate(batch, 1):
             machine.apply(book, event)
+            if number % PIECE == 0:
+                await asyncio.sleep(0)  # it is the engine's own turn, but not only its loop
         if recovered is not None:
             self._degraded_since = self.degraded_by = None
             self._emit(recovered, None)

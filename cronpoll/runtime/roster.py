@@ -6,7 +6,7 @@ lives: the callback, the group of its schedule, and its delays on the elapsed cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,14 +22,16 @@ from cronpoll.core.model import (
     milliseconds,
     shared_config,
 )
+from cronpoll.core.reconcile import PIECE
 from cronpoll.core.registrations import is_async, options_of
 from cronpoll.core.steps import NO_TIMERS, Timers
 from cronpoll.core.zonenames import NamedZone, ZoneNames
 
 
 class Entry(msgspec.Struct, gc=False):
-    """A registered task at run time. `look_at`: the elapsed time at which a look was last asked
-    for.
+    """A registered task at run time. `config`: what the registration comes to; the state has
+    another one while a change is under way. `look_at`: the elapsed time at which a look was last
+    asked for.
 
     Not seen by the garbage collector, which would otherwise visit a million of them; the engine
     drops them when it ends.
@@ -38,6 +40,7 @@ class Entry(msgspec.Struct, gc=False):
     state: TaskState
     group: Group
     registration: Registration
+    config: TaskConfig
     is_async: bool
     timers: Timers = NO_TIMERS
     look_at: float | None = None
@@ -56,16 +59,17 @@ class Roster:
         self.entries: dict[str, Entry] = {}
         self.registrations: Sequence[Registration] = ()
         self.uses_locks = False
+        self.followers: dict[str, list[str]] = {}  # who is started after whom
         self._installed_for = ""  # the host's zone
 
     def config_of(self, registration: Registration, host: str) -> TaskConfig:
         """What is to be written down of a registration where the host's zone is `host`."""
         zone = registration.timezone or host
         entry = self.entries.get(registration.name)
-        if entry is not None and entry.registration is registration:
-            config = entry.state.config
-            if config.zone == zone:  # the usual case of a reload, a hundred thousand times
-                return config
+        if (  # the usual case of a reload, a hundred thousand times
+            entry is not None and entry.registration is registration and entry.config.zone == zone
+        ):
+            return entry.config
         return shared_config(
             registration.cron,
             milliseconds(registration.retry_delay),
@@ -75,21 +79,23 @@ class Roster:
 
     def install(
         self, registrations: Sequence[Registration], book: Book, now: datetime, elapsed: float
-    ) -> list[str]:
+    ) -> Iterator[list[str]]:
         """Bring entries and agenda in line with a book that has just taken these registrations
         over.
 
-        Returns the names to look at: new ones, and those with another schedule. A preserved task
-        only gets its callback and timeout replaced.
+        Yields the names to look at, a piece at a time: new ones, and those with another schedule. A
+        preserved task only gets its callback and timeout replaced.
         """
         entries = self.entries
-        self.registrations = registrations
-        self.uses_locks = any(registration.lock is not None for registration in registrations)
+        self._note(registrations)
         looks: list[str] = []
         groups: dict[int, Group] = {}  # by the identity of the config, which many tasks share
         host = self.calendar.zones.host.key
         unmoved, self._installed_for = host == self._installed_for, host
-        for registration in registrations:
+        for number, registration in enumerate(registrations, 1):
+            if number % PIECE == 0:
+                yield looks
+                looks = []
             name = registration.name
             state = book.tasks[name]
             entry = entries.get(name)
@@ -107,7 +113,8 @@ class Roster:
             if entry is None:
                 group.members[name] = None
                 asynchronous = is_async(callback)
-                entry = entries[name] = Entry(state, group, registration, asynchronous)
+                entry = Entry(state, group, registration, state.config, asynchronous)
+                entries[name] = entry
                 if (
                     state.retry_at is not None
                     or state.quarantined_until is not None
@@ -119,7 +126,7 @@ class Roster:
             entry.state = state
             if entry.registration.callback is not callback:
                 entry.is_async = is_async(callback)
-            entry.registration = registration
+            entry.registration, entry.config = registration, state.config
             if entry.group is not group:
                 self.agenda.remove(name, entry.group)
                 group.members[name] = None
@@ -128,7 +135,15 @@ class Roster:
             if state.retry_at is None and entry.timers.retry_due is not None:
                 entry.timers = entry.timers._replace(retry_due=None)
         self._forget_others()
-        return looks
+        yield looks
+
+    def _note(self, registrations: Sequence[Registration]) -> None:
+        self.registrations = registrations
+        self.uses_locks = any(registration.lock is not None for registration in registrations)
+        self.followers = {}
+        for registration in registrations:
+            if registration.after is not None:
+                self.followers.setdefault(registration.after, []).append(registration.name)
 
     def _forget_others(self) -> None:
         """Whoever and whatever is not in use any more."""

@@ -98,7 +98,7 @@ class Printed(Protocol):
 
 class Run(msgspec.Struct, gc=False, eq=False):
     """One invocation. `cut` says that, and why, it was ended from outside; through `tell` it
-    reports what happens in it.
+    reports what happens in it. `period`: for which a rule has started it; None if it is by hand.
 
     `gone`: nothing of it is at work any more. A thread goes on when the loop that waited for it is
     closed, so it says so itself, and whoever has to know (`on_gone`) may be called from it.
@@ -115,7 +115,7 @@ class Run(msgspec.Struct, gc=False, eq=False):
     started_elapsed: float
     tell: Tell
     timeout: float | None = None
-    manual: bool = False
+    period: datetime | None = None
     cut: Cut | None = None
     begun: bool = False
     open: bool = True

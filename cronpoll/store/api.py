@@ -8,8 +8,6 @@ The journal in a directory (`cronpoll.store.journal`) is one such place. Nothing
 files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol

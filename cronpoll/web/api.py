@@ -29,7 +29,6 @@ from cronpoll.core.view import (
     Plan,
     Status,
     Task,
-    Uncounted,
     Upcoming,
     View,
     upcoming,
@@ -41,7 +40,9 @@ from cronpoll.web.access import TICKET_SECONDS
 from cronpoll.web.actions import OrderError, order, request_of
 from cronpoll.web.filepages import copied, foresee, histogram, tomorrow
 from cronpoll.web.scene import Scene
+from cronpoll.web.tally import last_day
 from cronpoll.web.taskpage import moment_in
+from cronpoll.web.watch import why_here
 
 _MOST: Final = 1_000
 _KEYS: Final = 10_000
@@ -185,15 +186,8 @@ def _status(scene: Scene, given: Given) -> Status:
         daemon=watch.daemon,
         total=len(tasks),
         tasks=tuple(tasks[first : first + given["number"]]),
-        balance=_last_day(scene),
+        balance=last_day(watch.tally, watch.since, scene.now),
     )
-
-
-def _last_day(scene: Scene) -> Balance | Uncounted:
-    since = scene.watch.since
-    if since is not None and since > scene.now - timedelta(hours=24):
-        return Uncounted("too much happens here to count in passing")
-    return scene.watch.tally.balance(scene.now)
 
 
 async def _past(scene: Scene, name: str) -> Any:
@@ -214,8 +208,7 @@ async def _history(scene: Scene, given: Given) -> list[Entry]:
 
 async def _why(scene: Scene, given: Given) -> Finding:
     past = await _past(scene, given["task"])
-    found: Finding = past.why(floor_minute(given["at"]))
-    return found
+    return await why_here(scene.watch, past, floor_minute(given["at"]))
 
 
 async def _balance(scene: Scene, given: Given) -> Balance:

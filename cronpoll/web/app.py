@@ -26,10 +26,8 @@ from starlette.routing import Route
 
 from cronpoll.core import view
 from cronpoll.core.errors import CronpollError
-from cronpoll.core.tally import begun
 from cronpoll.core.text import visible
 from cronpoll.daemon.asked import scheduler_at
-from cronpoll.daemon.measured import measured
 from cronpoll.output.reading import KeptRun, OutputReader
 from cronpoll.web.access import COOKIE, NOBODY, Doors, Visitor
 from cronpoll.web.actions import OrderError, ask_page, order, request_of, sign_in_page
@@ -39,6 +37,7 @@ from cronpoll.web.finding import search_page
 from cronpoll.web.gate import Gate
 from cronpoll.web.judging import judge_hourly
 from cronpoll.web.live import MOST_STREAMS, Streams
+from cronpoll.web.measuring import Measures, squeezed
 from cronpoll.web.overview import overview
 from cronpoll.web.printed import Follows, position_in, text_of
 from cronpoll.web.runpage import run_page
@@ -95,8 +94,7 @@ class Web:
         self.streams = Streams(watch)
         self.follows = Follows()
         self.api = Api(self.scene)
-        self._measuring = asyncio.Lock()  # or two scrapes would count the same
-        self._tally = begun(watch.clock.wall())
+        self.measures = Measures(watch)
         self.static = {
             name: (resources.files("cronpoll.web") / "static" / name).read_bytes()
             for name in _TYPES
@@ -175,18 +173,15 @@ class Web:
 
     # -- for monitoring ----------------------------------------------------------------------------
 
-    async def metrics(self, _: Request) -> Response:
-        watch = self.watch
-        now = watch.clock.wall()
-        try:
-            async with self._measuring:
-                tally = self._tally
-                found = await asyncio.to_thread(measured, watch.reader, now, watch.calendar, tally)
-                if found is not None:
-                    self._tally = found.tally
-        except CronpollError as error:
-            return PlainTextResponse(f"{visible(error.message)}\n", 503)
-        return PlainTextResponse("" if found is None else found.text, media_type=METRICS_TYPE)
+    async def metrics(self, request: Request) -> Response:
+        if not self.watch.ready:
+            return PlainTextResponse(f"{visible(self.watch.problem or '')}\n", 503)
+        text = await self.measures.text()
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return PlainTextResponse(text, media_type=METRICS_TYPE)
+        body = await asyncio.to_thread(squeezed, text)
+        headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
+        return Response(body, media_type=METRICS_TYPE, headers=headers)
 
     async def healthy(self, _: Request) -> Response:
         """This process answers. How the daemon is, `/readyz` says."""

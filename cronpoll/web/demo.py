@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from msgspec.structs import replace
 
 from cronpoll.config.check import Rules, check
-from cronpoll.core.model import Registration
+from cronpoll.core.model import Operator, Registration
 from cronpoll.core.zonenames import NamedZone
 from cronpoll.daemon import wire
 from cronpoll.daemon.control import ControlSocket
@@ -125,7 +125,7 @@ def prepare(directory: str) -> str:
     """Make a state directory with a month in it. Gives back the registry file."""
     file = os.path.join(directory, FILE)
     text = (resources.files("cronpoll.web") / "demo.toml").read_text()
-    with open(file, "w") as out:
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as out:
         out.write(text)
     state = os.path.join(directory, "state")
     os.mkdir(state, 0o700)
@@ -158,11 +158,12 @@ async def _quiet_weeks(world: World, tasks: list[Registration]) -> None:
     ]
     await world.boot(first)
     await world.until("2026-10-13T08:12:00Z")
-    await world.suspend("newsletter")
+    told = "until the new template is there"
+    await world.lifecycle.suspend("newsletter", None, told, Operator(1000, "mira"))
     await world.until("2026-10-15T16:20:00Z")
-    await world.suspend("nightly-backup")
+    await world.lifecycle.suspend("nightly-backup", None, "storage move", Operator(1001, "ada"))
     await world.until("2026-10-16T07:05:00Z")
-    await world.resume("nightly-backup")
+    await world.lifecycle.resume("nightly-backup", Operator(1001, "ada"))
     await world.until("2026-10-21T13:00:00Z")
     await world.stop()
     await world.until("2026-10-21T13:06:00Z")

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Final
 
 from cronpoll.core import events as e
-from cronpoll.core.chronicle import Past
+from cronpoll.core.past import Past
 from cronpoll.core.view import Attempt
 from cronpoll.web.face import count, length
 from cronpoll.web.html import Html, esc, tag

@@ -15,6 +15,8 @@ _SIX_DAYS: Final = timedelta(days=6)
 def length(seconds: float) -> str:
     """A length in its two largest units, as in a registry file: 2.5s, 5m 45s, 1h 55m, 4d."""
     seconds = abs(seconds)
+    if 0 < seconds < 0.1:
+        return f"{max(seconds * 1_000, 1):.0f}ms"
     if seconds < 10:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = int(seconds)
@@ -108,6 +110,10 @@ class Face:
             datetime=utc_text(moment),
             class_="t",
         )
+
+    def clock_words(self, moment: datetime) -> str:
+        """Hour and minute alone, without markup."""
+        return f"{self.local(moment):%H:%M}"
 
     def clock(self, moment: datetime) -> Html:
         """Hour, minute and second alone."""

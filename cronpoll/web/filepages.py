@@ -105,7 +105,9 @@ async def plan_page(scene: Scene) -> Page:
             for each in seen.problems[:100]
         ]  # fmt: skip
         table = tag("table", tag("tbody", rows), class_="narrow-table problems")
-        parts.append(section("problems", "In the file", f"{len(seen.problems)}", table))
+        parts.append(
+            section("problems", "What was noticed in the file", f"{len(seen.problems)}", table)
+        )
     if changes:
         rows = [_change(each) for each in changes[:_MOST_CHANGES]]
         table = tag("table", tag("tbody", rows), class_="narrow-table")
@@ -268,7 +270,10 @@ def audit_page(scene: Scene) -> Page:
     columns = [tag("th", text, scope="col") for text in ("Verdict", "Promise", "What it says")]
     columns.append(tag("th", "Occasions", scope="col", class_="r"))
     table = tag(
-        "table", tag("thead", tag("tr", columns)), tag("tbody", rows), class_="narrow-table"
+        "table",
+        tag("thead", tag("tr", columns)),
+        tag("tbody", rows),
+        class_="narrow-table evidence",
     )
     command = f"cronpoll audit --state-dir {scene.watch.reader.place}"
     same = tag("p", "The same on the command line: ", code(command), class_="q small")

@@ -70,11 +70,14 @@ async def search_page(scene: Scene) -> Page:
             "The field above finds tasks by name, tag or word, and lines that runs have printed."
         )
         return Page("Find", [heading("What are you looking for?", below)], live=False)
-    tasks = in_order(scene, matching(scene))
+    tasks = matching(scene)
     reader = OutputReader(scene.watch.reader.place)
     async with scene.watch.searching:  # the threads are for others, too
         lines = await asyncio.to_thread(lines_with, reader, text, scene.watch.clock.monotonic)
-    known = f"{count(len(tasks), 'task')} and {count(lines.number, 'line')} of output"
+    known = (
+        f"{count(len(tasks), 'task') if tasks else 'No task'} and "
+        f"{count(lines.number, 'line') if lines.number else 'no line'} of output"
+    )
     title = f"{known} with “{text}”." if tasks or lines.found else f"Nothing has “{text}” in it."
     below = "Every run of which output is kept was looked at."
     if not lines.all_runs:
@@ -89,7 +92,7 @@ async def search_page(scene: Scene) -> Page:
 def _tasks(scene: Scene, tasks: list[Task]) -> list[Part]:
     if not tasks:
         return []
-    rows = table_rows(scene, tasks[:_TASKS])
+    rows = table_rows(scene, in_order(scene, tasks, _TASKS))
     more = None
     if len(tasks) > len(rows):
         href = f"/?{urlencode({'q': scene.query.get('q', '')})}#tasks"

@@ -20,6 +20,8 @@ from cronpoll.web.watch import Watch
 PAUSE_SECONDS: Final = 1.0
 _SHARE: Final = 20
 """Drawing a page again and again may take one part in so many of a core."""
+_SHARE_OF_ALL: Final = 4
+"""Drawing all pages that are looked at may take one part in so many."""
 KEEPALIVE_SECONDS: Final = 15.0
 MOST_STREAMS: Final = 500
 _QUEUE: Final = 8
@@ -33,8 +35,10 @@ Messages = asyncio.Queue[bytes | None]
 class Channel:
     """Everybody who looks at one page."""
 
-    def __init__(self, watch: Watch, draw: Draw) -> None:
+    def __init__(self, watch: Watch, draw: Draw, channels: Callable[[], int]) -> None:
+        """`channels`: how many there are."""
         self._watch = watch
+        self._channels = channels
         self._draw = draw
         self._readers: set[Messages] = set()
         self._known: dict[str, str] = {}
@@ -77,7 +81,8 @@ class Channel:
             self.version = version
             if changes:
                 self._send(_message(version, changes))
-            await self._watch.pause(max(PAUSE_SECONDS, _SHARE * (clock.monotonic() - began)))
+            times = max(_SHARE, _SHARE_OF_ALL * self._channels())
+            await self._watch.pause(max(PAUSE_SECONDS, times * (clock.monotonic() - began)))
 
     def _send(self, message: bytes) -> None:
         for queue in self._readers:
@@ -146,7 +151,7 @@ class Streams:
     ) -> AsyncIterator[bytes]:
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = Channel(self._watch, draw)
+            channel = self._channels[key] = Channel(self._watch, draw, lambda: len(self._channels))
         queue: Messages = asyncio.Queue(_QUEUE)
         self.number += 1
         try:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from heapq import nlargest, nsmallest
+from itertools import islice
 from typing import Any, Final
 
 from cronpoll.core.errors import InvalidCronExpressionError
@@ -13,8 +15,9 @@ from cronpoll.core.shortwords import in_short
 from cronpoll.core.view import Balance, Task, Uncounted
 from cronpoll.core.zones import Gap, zone_of
 from cronpoll.web import marks, strip
+from cronpoll.web.board import comes_at
 from cronpoll.web.face import count, length
-from cronpoll.web.html import Html, esc, joined, link, tag
+from cronpoll.web.html import Html, joined, link, tag
 from cronpoll.web.scene import (
     PAGE_LIMIT,
     ROWS_HERE,
@@ -26,10 +29,12 @@ from cronpoll.web.scene import (
     task_href,
     task_link,
 )
+from cronpoll.web.tally import last_day
 from cronpoll.web.words import (
     Need,
     health,
     is_overdue,
+    kind_of,
     need_of,
     needs_of,
     next_words,
@@ -122,18 +127,16 @@ def equation(balance: Balance, due_words: str) -> Html:
 
 def _balance(scene: Scene) -> Part:
     watch, face = scene.watch, scene.face
-    balance = watch.tally.balance(scene.now)
-    if watch.since is not None and watch.since > scene.now - timedelta(hours=24):
-        balance = Uncounted("too much happens here to count in passing")
+    balance = last_day(watch.tally, watch.since, scene.now)
     link_ = link("Timeline", "/timeline", class_="more")
     if isinstance(balance, Uncounted):
         text = tag("p", f"The last 24 hours: {balance.reason}.", class_="q")
         return Part("balance", tag("section", text, link_, id="balance", class_="balance"))
-    lines = watch.tally.lines(scene.now)
-    ahead = strip.coming(watch.book, watch.calendar, scene.now, strip.window(face))
-    dead = None if watch.daemon.alive else watch.incidents.last
+    due = watch.tally.slots(scene.now)
+    ahead = strip.coming(watch.registered().schedules, scene.now, strip.window(face))
+    dead = None if watch.daemon.alive else watch.last_alive
     drawn = [
-        strip.draw(lines, ahead, watch.incidents.all, face, size, dead_since=dead)
+        strip.draw(due, ahead, watch.incidents.all, face, size, dead_since=dead)
         for size in (strip.WIDE, strip.NARROW)
     ]
     worth = drawn[0][1]
@@ -159,25 +162,31 @@ def _balance(scene: Scene) -> Part:
 # -- what needs attention --------------------------------------------------------------------------
 
 
-def _attention(scene: Scene, needs: list[Need]) -> list[Part]:
+def _attention(scene: Scene, needs: list[tuple[str, Task]]) -> list[Part]:
     if not needs:
         return [Part("attention", tag("section", id="attention", hidden=True))]
     if len(needs) > _MOST_NEEDS:
-        groups = Counter(need.kind for need in needs)
+        groups = Counter(kind for kind, _ in needs)
         rows = [
             tag(
                 "tr",
                 tag("td", marks.glyph(_glyph_of(kind)), f" {kind}"),
                 tag("td", tag("b", count(number, "task")), ": ",
-                    joined([[task_link(need.task.task), ", "] for need in needs
-                            if need.kind == kind][:8]), "…"),
+                    joined([[task_link(task.task), ", "] for task in islice(
+                        (task for other, task in needs if other == kind), 8)]), "…"),
                 tag("td", link("Show them", f"/?state={kind}#tasks")),
             )
             for kind, number in groups.items()
         ]  # fmt: skip
         body = tag("table", tag("tbody", rows), class_="needs")
     else:
-        body = tag("table", tag("tbody", [_need(scene, need) for need in needs]), class_="needs")
+        body = tag(
+            "table",
+            tag(
+                "tbody", [_need(scene, need) for _, task in needs if (need := need_of(scene, task))]
+            ),
+            class_="needs",
+        )
     return [section("attention", "Needs attention", f"{len(needs):,}", body)]
 
 
@@ -236,10 +245,7 @@ def do_href(verb: str, task: str) -> str:
 def _ahead(scene: Scene) -> list[Part]:
     """Clocks that are put forward or back within a week, and whom that concerns."""
     watch = scene.watch
-    zones: dict[str, list[str]] = {}
-    for name, task in watch.book.tasks.items():
-        if task.registered:
-            zones.setdefault(task.config.zone, []).append(name)
+    zones = watch.registered().zones
     rows = []
     now = int(scene.now.timestamp())
     for key, names in zones.items():
@@ -298,13 +304,13 @@ def _concerned(scene: Scene, names: list[str], at: datetime, shift: timedelta) -
 
 
 def _tasks(scene: Scene) -> Part:
-    query = scene.query
-    chosen = in_order(scene, matching(scene))
+    query, watch = scene.query, scene.watch
+    chosen = matching(scene)
     page = max(number_in(query.get("page")), 1)
     first = (page - 1) * ROWS
-    rows = table_rows(scene, chosen[first : first + ROWS])
-    states = Counter(task.state for task in scene.tasks.values())
-    states["overdue"] = sum(is_overdue(scene, task) for task in scene.tasks.values())  # type: ignore[index]
+    rows = table_rows(scene, in_order(scene, chosen, first + ROWS)[first:])
+    states: Counter[Any] = Counter(watch.board.states)
+    states["overdue"] = sum(is_overdue(scene, watch.views[name]) for name in watch.board.unquiet)
     words = query.get("q")
     head = tag(
         "div",
@@ -325,14 +331,15 @@ def _tasks(scene: Scene) -> Part:
     )
 
 
-def in_order(scene: Scene, tasks: list[Task]) -> list[Task]:
-    """Sorted as the query asks. On a wall what is fine comes last: it may not fit."""
-    chosen = sorted(tasks, key=_order(scene))
-    if scene.query.get("down"):
-        chosen.reverse()
+def in_order(scene: Scene, tasks: list[Task], number: int) -> list[Task]:
+    """The first ones, sorted as the query asks. On a wall what is fine comes last: it may not
+    fit."""
+    key = _order(scene)
     if "wall" in scene.query:
-        chosen.sort(key=lambda task: need_of(scene, task) is None)
-    return chosen
+        return sorted(tasks, key=lambda task: (kind_of(scene, task) is None, key(task)))[:number]
+    if scene.query.get("down"):
+        return nlargest(number, tasks, key)
+    return nsmallest(number, tasks, key)
 
 
 def table(scene: Scene) -> Html:
@@ -356,8 +363,12 @@ def table_rows(scene: Scene, tasks: list[Task]) -> list[tuple[str, Html]]:
 def matching(scene: Scene) -> list[Task]:
     """The tasks that the query asks for."""
     wanted, words = scene.query.get("state", ""), scene.query.get("q", "").lower().split()
+    if not wanted and not words:
+        return list(scene.tasks.values())
+    names = scene.tasks if wanted in ("", "ok", "new") else scene.watch.board.unquiet
     found = []
-    for task in scene.tasks.values():
+    for name in names:
+        task = scene.tasks[name]
         if wanted == "overdue":
             if not is_overdue(scene, task):
                 continue
@@ -385,18 +396,8 @@ def _order(scene: Scene) -> Any:
         return lambda task: (task.state, task.task)
     if by == "last":
         return lambda task: task.last_attempt or late
-    return lambda task: (_comes(task) or late, task.task)
-
-
-def _comes(task: Task) -> datetime | None:
-    if task.state == "quarantined" and task.quarantined_until is not None:
-        return task.quarantined_until
-    first = task.next_run
-    if task.retry_at is not None and (first is None or task.retry_at < first):
-        first = task.retry_at
-    if task.owed_since is not None and (first is None or task.owed_since < first):
-        first = task.owed_since
-    return first
+    order = scene.watch.board.order
+    return lambda task: order[task.task]
 
 
 def number_in(text: str | None) -> int:
@@ -455,6 +456,8 @@ def _columns(scene: Scene) -> Html:
 
 def schedule_words(scene: Scene, name: str) -> str:
     config = scene.watch.book.tasks[name].config
+    if config.options.after is not None:
+        return f"after {config.options.after}"
     try:
         text = in_short(config.cron_expression, config.options.spread)
     except InvalidCronExpressionError:
@@ -471,11 +474,11 @@ def _row(scene: Scene, task: Task) -> Html:
     share = took / usual if took is not None and usual else 0.0
     ten = watch.tally.marks(name, scene.now)
     _, beside = next_words(scene, task)
-    comes = _comes(task)
+    comes = comes_at(task)
     if task.state == "suspended":
-        comes, beside = None, esc("suspended")
+        comes, beside = None, tag("span", "suspended", class_="q")
     elif comes is not None:
-        late = is_overdue(scene, task)
+        late = is_overdue(scene, task) and comes < scene.now
         beside = face.since(comes, "", " late") if late else face.until(comes)
         beside = tag("span", beside, class_="warn") if late else beside
     colour = {"failing": "bad strong", "running": "accent"}.get(task.state) or (
@@ -534,6 +537,7 @@ def versus(
         tag("path", class_="tick", d="M32 4v8"),
         class_="versus",
         viewBox="0 0 64 16",
+        preserveAspectRatio="none",
         width=64,
         height=16,
         role="img",

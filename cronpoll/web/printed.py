@@ -24,7 +24,7 @@ _LINE: Final = 2_000
 _BYTES: Final = 120_000
 """Of all rows together."""
 FOLLOW_SECONDS: Final = 0.5
-_AT_ONCE: Final = 2_000
+_AT_ONCE: Final = 500
 """Lines that are sent at once."""
 _QUEUE: Final = 8
 """Messages that wait for one who does not read."""
@@ -183,10 +183,14 @@ class Followed:
 
     def _message(self, progress: Progress) -> bytes:
         """One event with the position behind it, so that who comes back goes on from there. Of a
-        flood only the last lines: nobody reads the others, and the download has them."""
+        flood only the last lines, and how many are left out: nobody reads that fast."""
         if not progress.items:
             return b""
         rows = "".join(row(item, self._run.started_at) for item in progress.items[-_AT_ONCE:])
+        left_out = len(progress.items) - _AT_ONCE
+        if left_out > 0:
+            words = f"{left_out:,} lines came too fast to be shown. The download has them."
+            rows = tag("tr", tag("td", words, colspan=3), class_="cut") + rows
         position = position_text(progress.position).encode()
         data = msgspec.json.encode({"html": rows})
         return b"event: line\nid: %b\ndata: %b\n\n" % (position, data)

@@ -12,8 +12,8 @@ from typing import Final, Literal, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.chronicle import Past, read_all
 from cronpoll.core.model import MILLISECOND, Book
+from cronpoll.core.past import Past, read_all
 from cronpoll.store.api import Position, Reader
 
 MOST_EVENTS: Final = 400_000

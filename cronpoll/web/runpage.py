@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlencode
 
-from cronpoll.core.chronicle import Past
+from cronpoll.core.chronicle import why
+from cronpoll.core.past import Past
 from cronpoll.core.view import Attempt
 from cronpoll.core.zones import floor_minute
 from cronpoll.output.reading import KeptRun, OutputReader
@@ -125,6 +126,11 @@ def _attempts(scene: Scene, name: str, past: Past, run: Attempt) -> Part:
                 aria_current="true" if each is run else None,
             )
         )  # fmt: skip
+    coming = runs[-1].next_retry_at
+    if coming is not None and coming > scene.now:
+        which = tag("span", tag("b", f"Attempt {len(runs) + 1} "), scene.face.clock(coming))
+        owed = tag("span", scene.face.until(coming, "in"), class_="q")
+        items.append(tag("div", marks.one("open"), which, owed))
     markup = tag("nav", items, class_="attempts", id="attempts", aria_label="Attempts")
     return Part("attempts", markup)
 
@@ -185,30 +191,57 @@ def _why(scene: Scene, past: Past, run: Attempt) -> Html:
     if run.trigger == "manual":
         text = "Started by hand. It settles nothing: what is due still runs."
     elif run.trigger == "retry":
-        text = "The attempt before it failed, and its delay was over."
+        text = _retried(scene, past, run)
     elif run.trigger == "interrupted":
         text = "The run before it was cut off, so it was started again."
     else:
-        finding = past.why(floor_minute(run.period or run.due_at))
+        finding = why(past, floor_minute(run.period or run.due_at))
         text, _ = reason(scene, finding)
     return section("why", "Why it started", None, tag("p", text)).markup
+
+
+def _before(past: Past, run: Attempt) -> Attempt | None:
+    """The attempt of the same period before this one."""
+    runs = _siblings(past, run)
+    at = next((n for n, each in enumerate(runs) if each is run), 0)
+    return runs[at - 1] if at else None
+
+
+def _retried(scene: Scene, past: Past, run: Attempt) -> str:
+    before = _before(past, run)
+    if before is None or before.ended_at is None:
+        return "The attempt before it failed, and its delay was over."
+    why = f": {localized(scene, before.error)}" if before.error else ""
+    text = f"The attempt before it ended at {scene.face.plain(before.ended_at)}{why}."
+    if before.next_retry_at is not None:
+        wait = length((before.next_retry_at - before.ended_at).total_seconds())
+        text += f" The next was owed {wait} later, at {scene.face.plain(before.next_retry_at)}."
+    return text
 
 
 Fact = tuple[str, Html | str, Html | str | None]
 
 
-def _facts(scene: Scene, past: Past, name: str, run: Attempt, around: Around | None) -> Html:
-    face = scene.face
-    late = (run.started_at - run.due_at).total_seconds()
+def _start(scene: Scene, past: Past, run: Attempt) -> list[Fact]:
+    """How it ended, and when it began."""
+    before = _before(past, run) if run.trigger == "retry" else None
+    owed = None if before is None else before.next_retry_at
+    late = (run.started_at - (owed or run.due_at)).total_seconds()
     behind = f"{late * 1_000:.0f} ms" if late < 1 else length(late)
-    rows: list[Fact] = [
-        ("Outcome", run.outcome, localized(scene, run.error) if run.error else None),
+    told = None if run.trigger == "manual" or late < 0.001 else f"{behind} after it was owed"
+    failed = run.outcome == "failed"
+    return [
         (
-            "Started",
-            face.time(run.started_at),
-            None if run.trigger == "manual" else f"{behind} after it was due",
+            "Outcome",
+            tag("span", run.outcome, class_="bad strong" if failed else None),
+            localized(scene, run.error) if run.error else None,
         ),
+        ("Started", scene.face.time(run.started_at), told),
     ]
+
+
+def _facts(scene: Scene, past: Past, name: str, run: Attempt, around: Around | None) -> Html:
+    face, rows = scene.face, _start(scene, past, run)
     if run.ended_at is not None:
         rows.append(("Ended", face.time(run.ended_at), None))
     rows += _used(past, run)

@@ -13,12 +13,12 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from cronpoll.core.balance import Part
-from cronpoll.core.calendar import Calendar
-from cronpoll.core.model import MICROSECOND, Book
+from cronpoll.core.calendar import DueTimes
+from cronpoll.core.model import MICROSECOND
 from cronpoll.web.face import Face, length
 from cronpoll.web.html import Html, esc, tag
 from cronpoll.web.record import Incident
-from cronpoll.web.tally import Line, slots
+from cronpoll.web.tally import Slots, by_slot
 
 CELL: Final = 5
 _HIGH: Final = 12
@@ -35,8 +35,6 @@ _BELOW: Final[tuple[tuple[Part, str], ...]] = (
     ("skipped", "s-dash"),
     ("unschedulable", "s-dash"),
 )
-_MOST_SCHEDULES: Final = 500
-"""Beyond this what comes is not drawn."""
 
 
 class Size(NamedTuple):
@@ -78,29 +76,22 @@ def patterns() -> Html:
 Coming = list[tuple[datetime, int]]
 
 
-def coming(book: Book, calendar: Calendar, now: datetime, until: datetime) -> Coming | None:
+def coming(schedules: Counter[DueTimes] | None, now: datetime, until: datetime) -> Coming | None:
     """Due instants until then, and how many tasks are due at each; None if there are too many
     schedules to ask."""
-    plain: Counter[object] = Counter()
-    schedules = {}
-    for name, task in book.tasks.items():
-        if task.registered and not task.is_suspended:
-            due = calendar.due_times(name, task.config)
-            plain[due] += 1
-            schedules[due] = due
-            if len(schedules) > _MOST_SCHEDULES:
-                return None
+    if schedules is None:
+        return None
     found: Coming = []
-    for due in schedules.values():
+    for due, number in schedules.items():
         at = due.next_after(now)
         while at is not None and at <= until:
-            found.append((at, plain[due]))
+            found.append((at, number))
             at = due.next_after(at)
     return found
 
 
 def draw(
-    lines: list[tuple[str, list[Line]]],
+    due: Slots,
     ahead: Coming | None,
     incidents: Iterable[Incident],
     face: Face,
@@ -115,7 +106,7 @@ def draw(
     begin = (floor + step).astimezone(face.now.tzinfo) - size.behind * step
     end = begin + (size.behind + size.ahead) * step
     here_only = range(size.behind + size.ahead)
-    past = {at: slot for at, slot in slots(lines, begin, step).items() if at in here_only}
+    past = {at: slot for at, slot in by_slot(due, begin, step).items() if at in here_only}
     future = {at: n for at, n in _counted(ahead or [], begin, step).items() if at in here_only}
     worth = _worth(past, future)
     up = _HIGH * CELL

@@ -7,9 +7,9 @@ that can still change are asked for again: a task of every minute has 1,440 peri
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from statistics import median
@@ -17,16 +17,19 @@ from typing import Final
 
 from cronpoll.core import events as e
 from cronpoll.core.balance import Part, ledgers, summed
-from cronpoll.core.chronicle import Past
 from cronpoll.core.model import MICROSECOND
+from cronpoll.core.past import Past
 from cronpoll.core.view import Attempt, Balance, Uncounted
 from cronpoll.core.windows import PeriodSchedule
 
 DAY: Final = timedelta(days=1)
-MOST_DUE: Final = 50_000
+MOST_DUE: Final = 300_000
 """Due minutes of a day beyond which the balance is not counted in passing."""
+_AT_ONCE: Final = 2_000
+"""Tasks that a page counts anew before it is drawn. The others are counted meanwhile."""
+_STEP: Final = timedelta(minutes=1)
 _SUCCESSES: Final = 30
-_ONWARDS: Final = (
+RUNNING_ON: Final = (
     e.TaskRunStarted,
     e.TaskRunCompleted,
     e.TaskRunFailed,
@@ -38,6 +41,7 @@ _ONWARDS: Final = (
 """Events that say nothing about periods that have their outcome."""
 
 Line = tuple[datetime, Part]
+Slots = dict[datetime, Counter[Part]]
 
 
 class _Kept:
@@ -51,64 +55,95 @@ class _Kept:
 
 
 class Tally:
-    """Lines of all tasks over the last day."""
+    """What was due in the last day, task by task; and together, minute by minute, so that asking
+    for the whole costs the same however many tasks there are."""
 
     def __init__(self, pasts: dict[str, Past]) -> None:
         self._pasts = pasts
         self._kept: dict[str, _Kept] = {}
-        self._touched: set[str] = set(pasts)
+        self._slots: Slots = {}
+        self._begin: datetime | None = None
+        self._number = 0
+        self._touched: dict[str, None] = dict.fromkeys(pasts)
         self._usual: dict[str, tuple[int, float | None]] = {}
         self._marks: dict[str, Sequence[str]] = {}
         self.too_much = False
+        """Once it was. Then nothing is counted any more."""
 
     def see(self, name: str, event: e.Event | None) -> None:
         """Something happened to the task, or something of it fell due."""
-        self._touched.add(name)
+        self._touched[name] = None
         self._marks.pop(name, None)
-        if event is not None and not isinstance(event, _ONWARDS):
-            self._kept.pop(name, None)
+        if event is not None and not isinstance(event, RUNNING_ON):
+            kept = self._kept.get(name)
+            if kept is not None:
+                kept.until = None
 
-    def lines(self, now: datetime) -> list[tuple[str, list[Line]]]:
-        """Of every task with something due since yesterday."""
-        since = now - DAY
-        for name in self._touched:
+    def renew(self, now: datetime, most: int | None = None) -> bool:
+        """Count anew what has changed, of so many tasks at most. Whether some are left."""
+        since = self._cut(now)
+        spans: dict[datetime, list[Past]] = {}
+        for name in list(islice(self._touched, most)):
+            del self._touched[name]
             past = self._pasts.get(name)
-            if past is not None:
-                self._renew(name, past, since, now)
-        self._touched.clear()
-        found = []
-        total = 0
-        for name, kept in self._kept.items():
-            first = bisect_right(kept.lines, (since, "~"), key=lambda line: (line[0], "~"))
-            if first > 64:
-                del kept.lines[:first]
-                first = 0
-            if first < len(kept.lines):
-                found.append((name, kept.lines[first:]))
-                total += len(kept.lines) - first
-        self.too_much = total > MOST_DUE
-        return found
+            if past is not None and not self.too_much:
+                spans.setdefault(self._forget(name, past, since, now), []).append(past)
+        for first, pasts in spans.items():
+            for past, lines in ledgers(pasts, first, now):
+                self._kept[past.name].lines += lines
+                self._number += len(lines)
+                for at, part in lines:
+                    if at > since:
+                        self._slots.setdefault(at, Counter())[part] += 1
+                if self._number > MOST_DUE:
+                    self.too_much = True
+                    self._kept, self._slots, self._touched = {}, {}, {}
+                    return False
+        return bool(self._touched)
 
-    def _renew(self, name: str, past: Past, since: datetime, now: datetime) -> None:
+    def _cut(self, now: datetime) -> datetime:
+        """Leave out what is older than a day. From where on is counted."""
+        since = now - DAY
+        if self._begin is not None and since < self._begin - _STEP:  # the clock was set back
+            self._kept, self._slots, self._number = {}, {}, 0
+            self._touched = dict.fromkeys(self._pasts)
+        elif self._begin is not None and since < self._begin:
+            return self._begin
+        for at in [at for at in self._slots if at <= since]:
+            del self._slots[at]
+        self._begin = since
+        return since
+
+    def _forget(self, name: str, past: Past, since: datetime, now: datetime) -> datetime:
+        """Leave out of a task what may have changed. From where on it is to be counted anew."""
         past.now = now
         kept = self._kept.setdefault(name, _Kept())
-        first = since
+        lines, first = kept.lines, since
         if kept.until is not None and _plain(past):
-            firm = next((at for at, part in kept.lines if part == "open"), kept.until)
+            firm = next((at for at, part in lines if part == "open"), kept.until)
             first = max(since, firm - MICROSECOND)
-            del kept.lines[bisect_left(kept.lines, first, key=lambda line: line[0]) :]
-        else:
-            kept.lines = []
-        for _, lines in ledgers([past], first, now):
-            kept.lines += lines
+        old = bisect_right(lines, since, key=_moment)
+        new = max(bisect_right(lines, first, key=_moment), old) if first > since else old
+        for at, part in lines[new:]:
+            self._slots[at][part] -= 1
+        self._number -= len(lines) - new + old
+        kept.lines = lines[old:new]
         kept.until = now
+        return first
+
+    def slots(self, now: datetime) -> Slots:
+        """How many were due at each moment of the last day, by what became of them."""
+        self.renew(now, _AT_ONCE)
+        return self._slots
 
     def balance(self, now: datetime) -> Balance | Uncounted:
-        lines = self.lines(now)
+        slots = self.slots(now)
         if self.too_much:
             return Uncounted("too many due minutes to count in passing")
-        parts = Counter(part for _, each in lines for _, part in each)
-        return summed(parts, now - DAY, now)
+        parts: Counter[Part] = Counter()
+        for slot in slots.values():
+            parts.update(slot)
+        return summed(+parts, now - DAY, now)
 
     def marks(self, name: str, now: datetime, number: int = 10) -> Sequence[str]:
         """The last periods of a task, the newest at the end."""
@@ -129,6 +164,17 @@ class Tally:
         if known is None or known[0] != number:
             known = self._usual[name] = (number, usual_of(past.attempts))
         return known[1]
+
+
+def last_day(tally: Tally, since: datetime | None, now: datetime) -> Balance | Uncounted:
+    """The balance, if the record in memory reaches back so far. `since`: it begins there."""
+    if since is not None and since > now - DAY:
+        return Uncounted("too much happens here to count in passing")
+    return tally.balance(now)
+
+
+def _moment(line: Line) -> datetime:
+    return line[0]
 
 
 def _plain(past: Past) -> bool:
@@ -201,18 +247,11 @@ def mark_of(past: Past, period: datetime, part: Part) -> str:
     return part
 
 
-def slots(
-    lines: Iterable[tuple[str, list[Line]]], begin: datetime, width: timedelta
-) -> dict[int, Counter[Part]]:
-    """Lines counted by slots of time, the first one beginning at `begin`."""
+def by_slot(slots: Slots, begin: datetime, width: timedelta) -> dict[int, Counter[Part]]:
+    """The same by wider slots of time, the first one beginning at `begin`."""
     found: dict[int, Counter[Part]] = {}
-    seconds, start = width.total_seconds(), begin.timestamp()
-    for _, each in lines:
-        for period, part in each:
-            number = int((period.timestamp() - start) // seconds)
-            if number >= 0:
-                slot = found.get(number)
-                if slot is None:
-                    slot = found[number] = Counter()
-                slot[part] += 1
+    for at, slot in slots.items():
+        number = (at - begin) // width
+        if number >= 0:
+            found.setdefault(number, Counter()).update(slot)
     return found

@@ -10,9 +10,10 @@ from urllib.parse import urlencode
 
 from cronpoll.core.balance import Part
 from cronpoll.core.changes import changes_in_words, timing_said
-from cronpoll.core.chronicle import Past
+from cronpoll.core.chronicle import why
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import TaskConfig
+from cronpoll.core.past import Past
 from cronpoll.core.text import utc_text, with_times
 from cronpoll.core.view import Attempt, Finding, Task
 from cronpoll.core.words import in_words
@@ -36,7 +37,8 @@ from cronpoll.web.scene import (
 )  # fmt: skip
 from cronpoll.web.scene import Part as Piece
 from cronpoll.web.tally import Line, mark_of, periods_of
-from cronpoll.web.words import need_of, next_words, state_words
+from cronpoll.web.watch import why_here
+from cronpoll.web.words import need_of, next_words, number_words, state_words
 
 _SHOWN: Final = 10
 _LATEST: Final = 6
@@ -148,7 +150,7 @@ def _facts(scene: Scene, task: Task) -> Html:
         words = in_words(config.cron_expression)
     except InvalidCronExpressionError as error:
         words = error.message
-    when_words = timing_said(config.cron_expression, config.options.on_start)
+    when_words = timing_said(config.cron_expression, config.options)
     owed = task.owed_since is not None
     retry = task.retry_at is not None and when == task.retry_at
     return facts(
@@ -233,22 +235,33 @@ def _periods(scene: Scene, name: str, past: Past) -> Piece:
     return section("periods", "Periods", shown, body, tools=tools)
 
 
+def _became(part: Part, mark: str, *, failed: bool) -> tuple[str, str, str]:
+    """Glyph, word and class of a period. `failed`: its last attempt has."""
+    if mark == "running":
+        return "running", "running", "accent"
+    if part == "open" and failed:
+        return "failing", "failing", "bad strong"
+    return _OUTCOME[part]
+
+
 def _period(scene: Scene, name: str, past: Past, line: Line) -> Html:
     period, part = line
     face = scene.face
-    finding = past.why(floor_minute(period))
+    finding = why(past, floor_minute(period))
     mine = [run for run in finding.attempts if finding.verdict == "started"]
-    glyph, word, colour = _OUTCOME[part]
-    mark = mark_of(past, period, part)
-    if mark == "running":
-        glyph, word, colour = "running", "running", "accent"
+    mark, failed = mark_of(past, period, part), bool(mine) and mine[-1].outcome == "failed"
+    glyph, word, colour = _became(part, mark, failed=failed)
     first = mine[0] if mine else None
     text, routine = reason(scene, finding, part)
+    if len(mine) > 1 or failed:
+        text, routine = _of_attempts(scene, mine), False
     windowed = finding.period is not None and finding.at != finding.period
     state = scene.watch.book.tasks.get(name)
     has_window = state is not None and state.config.options.spread is not None
     took = mine[-1].duration_ms if mine else None
     tries = [_attempt_mark(run) for run in mine] or [mark]
+    if word == "failing":
+        tries.append("open")
     return tag(
         "tr",
         tag("td", tag("span", f"{face.date(period)} ", class_="q2"),
@@ -262,7 +275,7 @@ def _period(scene: Scene, name: str, past: Past, line: Line) -> Html:
         tag("td", "" if took is None else length(took / 1_000), class_="r n"),
         tag("td", link("Output", run_href(name, mine[-1].run_id)) if mine else
             link("Why", why_href(name, period)), class_="r"),
-        class_="failed" if part == "failed" else None,
+        class_="failed" if colour == "bad strong" else None,
     )  # fmt: skip
 
 
@@ -272,7 +285,30 @@ def _started(scene: Scene, run: Attempt | None) -> Html:
     late = (run.started_at - run.due_at).total_seconds()
     behind = f" +{late * 1_000:.0f} ms" if late < 1 else f" +{length(late)}"
     clock = scene.face.clock(run.started_at)
+    if late < 0.001:
+        return clock
     return joined([clock, tag("span", behind, class_="q n")])
+
+
+def _of_attempts(scene: Scene, runs: list[Attempt]) -> str:
+    """What became of the attempts of a period, in sentences."""
+    last = runs[-1]
+    bad = runs if last.outcome == "failed" else runs[:-1]
+    kinds = {"failed" if run.outcome == "failed" else "were cut off" for run in bad}
+    told = ""
+    if bad:
+        error = localized(scene, next((run.error for run in reversed(bad) if run.error), ""))
+        cause = f" ({error})" if error else ""
+        what = kinds.pop() if len(kinds) == 1 else "did not succeed"
+        what = what.replace("were", "was") if len(bad) == 1 else what
+        number = "The first attempt" if len(bad) == 1 else f"{number_words(len(bad))} attempts"
+        told = f"{number} {what}{cause}. "
+    if last.outcome != "failed":
+        end = {"succeeded": "succeeded", "running": "is running"}.get(last.outcome, last.outcome)
+        return f"{told}Attempt {len(runs)}, at {scene.face.plain(last.started_at)}, {end}."
+    if last.next_retry_at is not None and last.next_retry_at > scene.now:
+        return f"{told}The next is due at {scene.face.plain(last.next_retry_at)}."
+    return f"{told}None was left." if len(runs) > 1 else told.strip()
 
 
 def _attempt_mark(run: Attempt) -> str:
@@ -303,7 +339,7 @@ async def why_page(scene: Scene) -> Page:
     if past is None or at is None:
         return message("There is no such period.", "A task and a time are needed.", status=404)
     past.now = scene.now
-    finding = past.why(floor_minute(at))
+    finding = await why_here(scene.watch, past, floor_minute(at))
     text, _ = reason(scene, finding)
     shown = scene.face.plain(finding.period or finding.at, seconds=False)
     above = tag("div", task_link(name, class_="name"), tag("span", f"period {shown}", class_="q"),
@@ -312,8 +348,14 @@ async def why_page(scene: Scene) -> Page:
         tag("li", link(f"Run of {scene.face.plain(run.started_at)}", run_href(name, run.run_id)))
         for run in finding.attempts
     ]
-    title = f"{finding.verdict[:1].upper()}{finding.verdict[1:]}."
-    parts = [heading(title, text, above), Piece("runs", tag("ul", links, id="runs", class_="runs"))]
+    mine = finding.attempts if finding.verdict == "started" else ()
+    if len(mine) > 1 or (mine and mine[-1].outcome == "failed"):
+        text = _of_attempts(scene, list(mine))
+    title, _, rest = text.partition(". ")
+    parts = [
+        heading(f"{title.rstrip('.')}.", rest, above),
+        Piece("runs", tag("ul", links, id="runs", class_="runs")),
+    ]
     return Page(f"{name} {shown}", parts, live=False)
 
 
@@ -340,16 +382,16 @@ def _definition(scene: Scene, name: str) -> Html | None:
         return None
     config = state.config
     plain = TaskConfig(config.cron_expression, config.retry_delay_ms, config.zone)
-    lines = [("name", f'"{name}"'), ("cron", f'"{config.cron_expression}"'),
-             ("retry_delay", f'"{length(config.retry_delay_ms / 1_000)}"')]  # fmt: skip
-    if not config.cron_expression:
-        del lines[1]
+    rest = [("retry_delay", length(config.retry_delay_ms / 1_000))]
     for said in changes_in_words(plain, config):
         key, arrow, value = said.partition(" → ")
         if arrow:
-            lines.append((key.partition(" ")[0], value))
+            rest.append((key.partition(" ")[0], value))
+    first = [("name", name), ("cron", config.cron_expression)]
+    lines = [each for each in first if each[1]] + sorted(rest)
+    wide = max(len(key) for key, _ in lines) + 2
     text = joined(
-        [[tag("span", f"{key} = ", class_="k"), esc(value), Html("\n")] for key, value in lines]
+        [[tag("span", key.ljust(wide), class_="k"), esc(value), Html("\n")] for key, value in lines]
     )
     edits = scene.watch.troubles.notes.get(name, ())
     rows = [

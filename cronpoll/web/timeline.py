@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from cronpoll.core.balance import ledgers
-from cronpoll.core.chronicle import Past
 from cronpoll.core.model import MICROSECOND
+from cronpoll.core.past import Past
 from cronpoll.core.text import utc_text
 from cronpoll.core.view import Attempt, Task
 from cronpoll.core.windows import PeriodSchedule
@@ -207,6 +207,11 @@ def _behind(scene: Scene, view: View) -> Html:
                 f'width="{max(width, 0.1):.2f}%" height="100%"/>'
             )
         )
+    parts += [
+        _line("stepline", view.share(each.begin))
+        for each in scene.watch.incidents.all
+        if each.kind == "clock" and view.has(each.begin)
+    ]
     if view.has(scene.now):
         parts.append(_line("nowline", view.share(scene.now)))
     return tag("svg", parts, class_="behind", aria_hidden="true")
@@ -218,8 +223,9 @@ def _line(kind: str, share: float) -> Html:
 
 def _downs(scene: Scene, view: View) -> Iterator[tuple[datetime, datetime]]:
     found = [(i.begin, i.end) for i in scene.watch.incidents.all if i.kind == "down"]
-    if not scene.watch.daemon.alive and scene.watch.incidents.last is not None:
-        found.append((scene.watch.incidents.last, scene.now))
+    last = scene.watch.last_alive
+    if not scene.watch.daemon.alive and last is not None:
+        found.append((last, scene.now))
     for first, last in found:
         if last > view.begin and first < view.end:
             yield max(first, view.begin), min(last, view.end)
@@ -238,14 +244,30 @@ def _labels(scene: Scene, view: View) -> Iterator[tuple[datetime, str]]:
             yield moment, face.date(moment) if day else f"{there:%H:%M}"
 
 
+def _is_minor(scene: Scene, view: View, moment: datetime) -> bool:
+    """A label that is left out where there is little room."""
+    there = scene.face.local(moment)
+    if view.span.step >= timedelta(days=1):
+        return there.toordinal() % 2 == 1
+    return view.span.step > timedelta(hours=1) and there.hour % 6 != 0
+
+
 def _axis(scene: Scene, view: View) -> Html:
     now = view.share(scene.now)
     parts = []
     for moment, text in _labels(scene, view):
-        share = view.share(moment)
-        if 2 < share < 98 and abs(share - now) > (9 if view.span.name == "6h" else 4):
-            kind = "day" if "\N{NO-BREAK SPACE}" in text or " " in text else "m"
-            parts.append(Html(f'<text class="mid {kind}" x="{share:.2f}%" y="30">{text}</text>'))
+        share, day = view.share(moment), " " in text
+        if not (4 if day else 1.5) < share < (96 if day else 98.5):
+            continue
+        near = abs(share - now)
+        kind = "mid day" if day else "mid m"
+        if near < 4:
+            if not day:
+                continue
+            kind, share = "day before", min(share + 3, now - 2)
+        if near < 12 or _is_minor(scene, view, moment):
+            kind += " minor"
+        parts.append(Html(f'<text class="{kind}" x="{share:.2f}%" y="30">{text}</text>'))
     for incident in scene.watch.incidents.all:
         if incident.kind in ("down", "clock") and view.has(incident.begin):
             span = incident.end - incident.begin

@@ -6,9 +6,11 @@ A sentence never claims more than the record says. Reasons come from events and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from cronpoll.core.reasons import how_many
 from cronpoll.core.view import Task
 from cronpoll.web.face import Face, count, length, listed
 from cronpoll.web.html import Html, esc, joined, tag
@@ -31,6 +33,7 @@ KINDS: Final = (
     "suspended",
 )
 """Why a task needs attention, the most urgent first."""
+_ORDER: Final = {kind: index for index, kind in enumerate(KINDS)}
 
 
 class Need(NamedTuple):
@@ -58,29 +61,42 @@ def is_overdue(scene: Scene, task: Task) -> bool:
     return task.owed_since is not None and scene.now - task.owed_since > _GRACE
 
 
-def needs_of(scene: Scene) -> list[Need]:
-    """Every task that needs attention, and why, in the order of urgency."""
-    found = [need for task in scene.tasks.values() if (need := need_of(scene, task)) is not None]
-    order = {kind: index for index, kind in enumerate(KINDS)}
-    return sorted(found, key=lambda need: (order[need.kind], need.task.task))
+def needs_of(scene: Scene) -> list[tuple[str, Task]]:
+    """Every task that needs attention, and what kind of it, in the order of urgency. Only those
+    are asked that are not simply fine."""
+    tasks, missed = scene.tasks, scene.watch.troubles.missed
+    asked = {**scene.watch.board.unquiet, **dict.fromkeys(missed)}
+    found = [
+        (_ORDER[kind], name, kind, tasks[name])
+        for name in asked
+        if name in tasks and (kind := kind_of(scene, tasks[name])) is not None
+    ]
+    return [(kind, task) for _, _, kind, task in sorted(found, key=lambda each: each[:2])]
+
+
+def kind_of(scene: Scene, task: Task) -> str | None:
+    """Why a task needs attention, in a word; None if it is fine."""
+    state = task.state
+    if state in ("failing", "quarantined"):
+        return state
+    if state == "suspended":
+        since = suspended_since(scene, task)
+        return None if since is None or scene.now - since < LONG_SUSPENDED else state
+    if state == "held":
+        return state
+    if is_overdue(scene, task):
+        return "overdue"
+    if state == "interrupted":
+        return state
+    if state == "running":
+        return "slow" if _is_slow(scene, task) else None
+    return "missed" if task.task in scene.watch.troubles.missed else None
 
 
 def need_of(scene: Scene, task: Task) -> Need | None:
     """What a task needs attention for; None if it is fine."""
-    state = task.state
-    if state == "failing":
-        return _failing(scene, task)
-    if state == "quarantined":
-        return _quarantined(scene, task)
-    if state == "suspended":
-        return _suspended(scene, task)
-    if state == "held" or is_overdue(scene, task):
-        return _overdue(scene, task)
-    if state == "interrupted":
-        return _interrupted(scene, task)
-    if state == "running":
-        return _slow(scene, task)
-    return _missed(scene, task)
+    kind = kind_of(scene, task)
+    return None if kind is None else _NEEDS[kind](scene, task)
 
 
 def next_words(scene: Scene, task: Task) -> tuple[datetime | None, Html]:
@@ -103,7 +119,11 @@ def next_words(scene: Scene, task: Task) -> tuple[datetime | None, Html]:
 def _failing(scene: Scene, task: Task) -> Need:
     error = task.last_error or "no reason was given"
     failed = _failures(scene, task)
-    fact = f"{_capital(error)}." if failed == 1 else f"{failed} attempts failed: {error}."
+    fact = (
+        f"{_capital(error)}."
+        if failed == 1
+        else f"{number_words(failed)} attempts failed: {error}."
+    )
     since = task.last_failure or scene.now
     label = f"failing since {scene.face.plain(since, seconds=False)}"
     return Need("failing", task, label, fact, _last_line(scene, task), *next_words(scene, task))
@@ -132,9 +152,9 @@ def _last_line(scene: Scene, task: Task) -> str:
 
 def _quarantined(scene: Scene, task: Task) -> Need:
     state, until = scene.watch.book.tasks[task.task], task.quarantined_until or scene.now
-    fact = f"{_capital(_number(state.deaths))} daemons in a row died with it."
+    fact = f"{number_words(state.deaths)} daemons in a row died with it."
     reason = "It is held back for longer each time, so that it does not take the others along."
-    beside = scene.face.until(until, "held back for another")
+    beside = scene.face.until(until, "starts again in")
     return Need("quarantined", task, "quarantined", fact, reason, until, beside)
 
 
@@ -177,37 +197,52 @@ def _interrupted(scene: Scene, task: Task) -> Need:
     return Need("interrupted", task, "interrupted", fact, reason, *next_words(scene, task))
 
 
-def _slow(scene: Scene, task: Task) -> Need | None:
+def _is_slow(scene: Scene, task: Task) -> bool:
     usual, since = scene.watch.tally.usual(task.task), task.running_since
     if usual is None or since is None:
-        return None
+        return False
+    return (scene.now - since).total_seconds() >= max(SLOW * usual, usual + 60)
+
+
+def _slow(scene: Scene, task: Task) -> Need:
+    usual, since = scene.watch.tally.usual(task.task) or 0.0, task.running_since or scene.now
     ran = (scene.now - since).total_seconds()
-    if ran < max(SLOW * usual, usual + 60):
-        return None
     fact = f"Running for {length(ran)}, usually {length(usual)}."
     return Need("slow", task, "slow", fact, "", *next_words(scene, task))
 
 
-def _missed(scene: Scene, task: Task) -> Need | None:
-    event = scene.watch.troubles.missed.get(task.task)
-    if event is None:
-        return None
+def _missed(scene: Scene, task: Task) -> Need:
+    event = scene.watch.troubles.missed[task.task]
     last = scene.face.plain(event.last_missed, seconds=False)
-    fact = f"{count(event.count, 'due minute')} got no start, the last one {last}."
+    minutes = "1 due minute" if event.count == 1 else f"{how_many(event.count)} due minutes"
+    fact = f"{minutes} got no start, the last one {last}."
     reason = f"{_capital(event.reason)}."
     return Need("missed", task, "missed", fact, reason, *next_words(scene, task))
 
 
-def _suspended(scene: Scene, task: Task) -> Need | None:
-    since = suspended_since(scene, task)
-    if since is None or scene.now - since < LONG_SUSPENDED:
-        return None
-    days = (scene.now - since).days
-    by = " and ".join("the file" if by == "file" else "command" for by in task.suspended_by)
-    fact = f"Suspended by {by} since {scene.face.date(since)}."
-    reason = "Nothing of it starts, and nothing is made up for later."
-    label = f"suspended {count(days, 'day')}"
+def _suspended(scene: Scene, task: Task) -> Need:
+    since = suspended_since(scene, task) or scene.now
+    said = task.suspension
+    by = "Suspended by the file" if task.suspended_by == ("file",) else "Suspended"
+    if said is not None and said.ordered_by is not None:
+        by += f" by {said.ordered_by}"
+    fact = f"{by} since {scene.face.date(since)}."
+    told = f"“{said.reason}”. " if said is not None and said.reason else ""
+    reason = f"{told}Nothing of it starts, and nothing is made up for later."
+    label = f"suspended {count((scene.now - since).days, 'day')}"
     return Need("suspended", task, label, fact, reason, None, esc("nothing until it is resumed"))
+
+
+_NEEDS: Final[dict[str, Callable[[Scene, Task], Need]]] = {
+    "failing": _failing,
+    "quarantined": _quarantined,
+    "overdue": _overdue,
+    "held": _overdue,
+    "interrupted": _interrupted,
+    "missed": _missed,
+    "slow": _slow,
+    "suspended": _suspended,
+}
 
 
 def suspended_since(scene: Scene, task: Task) -> datetime | None:
@@ -218,7 +253,7 @@ def suspended_since(scene: Scene, task: Task) -> datetime | None:
 # -- the whole -------------------------------------------------------------------------------------
 
 
-def overview_sentence(scene: Scene, needs: list[Need]) -> tuple[Html, str]:
+def overview_sentence(scene: Scene, needs: list[tuple[str, Task]]) -> tuple[Html, str]:
     """The answer of the overview, and the line below it."""
     watch, face = scene.watch, scene.face
     total = len(scene.tasks)
@@ -226,11 +261,13 @@ def overview_sentence(scene: Scene, needs: list[Need]) -> tuple[Html, str]:
         return esc(watch.problem), ""
     if not watch.daemon.alive:
         return _dead(scene)
-    by_kind: dict[str, list[Need]] = {}
-    for need in needs:
-        by_kind.setdefault(need.kind, []).append(need)
+    by_kind: dict[str, list[Task]] = {}
+    for kind, task in needs:
+        by_kind.setdefault(kind, []).append(task)
     fine = total - len(needs)
-    below = f"{fine:,} of {count(total, 'task')} {'is' if fine == 1 else 'are'} fine."
+    below = (
+        f"{fine:,} of {count(total, 'task')} {'is' if fine == 1 else 'are'} fine.{_was_down(scene)}"
+    )
     if watch.daemon.silent:
         return Html("The daemon does not answer."), "It holds the state directory. " + below
     if watch.daemon.degraded:
@@ -247,7 +284,7 @@ def overview_sentence(scene: Scene, needs: list[Need]) -> tuple[Html, str]:
     if not needs:
         coming = [task.next_run for task in scene.tasks.values() if task.next_run is not None]
         first = f" The next start is at {face.plain(min(coming))}." if coming else ""
-        return Html("Everything is fine."), f"{below}{first}"
+        return Html("Everything is fine."), f"{count(total, 'task')}.{_was_down(scene)}{first}"
     urgent: list[str] = [
         kind for kind in ("failing", "quarantined", "overdue", "held") if kind in by_kind
     ]
@@ -271,25 +308,36 @@ def _trouble(scene: Scene) -> str:
     return ""
 
 
+def _was_down(scene: Scene) -> str:
+    """The longest time of the last day in which there was no daemon."""
+    face, since = scene.face, scene.now - timedelta(days=1)
+    downs = [each for each in scene.watch.incidents.all if each.kind == "down" and each.end > since]
+    if not downs:
+        return ""
+    longest = max(downs, key=lambda each: each.end - each.begin)
+    lasted = length((longest.end - longest.begin).total_seconds())
+    span = f"from {face.plain(longest.begin, seconds=False)} to {face.clock_words(longest.end)}"
+    return f" The daemon was down for {lasted}, {span}."
+
+
 _VERB: Final = {"missed": ("missed its last period", "missed their last periods")}
 
 
-def _clause(kind: str, needs: list[Need]) -> Html:
+def _clause(kind: str, tasks: list[Task]) -> Html:
     """`a is failing. ` or `12 tasks are failing. `"""
     colour = "bad" if kind == "failing" else "warn"
     one, many = _VERB.get(kind, (f"is {kind}", f"are {kind}"))
-    if len(needs) > 3:
-        return Html(f"{len(needs):,} tasks {many}. ")
+    if len(tasks) > 3:
+        return Html(f"{len(tasks):,} tasks {many}. ")
     names = [
-        tag("a", need.task.task, href=task_href(need.task.task), class_=f"name {colour}")
-        for need in needs
+        tag("a", task.task, href=task_href(task.task), class_=f"name {colour}") for task in tasks
     ]
-    return Html(f"{listed(names)} {one if len(needs) == 1 else many}. ")
+    return Html(f"{listed(names)} {one if len(tasks) == 1 else many}. ")
 
 
 def _dead(scene: Scene) -> tuple[Html, str]:
-    owed = sum(task.owed_since is not None for task in scene.tasks.values())
-    last = scene.watch.incidents.last
+    owed = sum(scene.tasks[name].owed_since is not None for name in scene.watch.board.unquiet)
+    last = scene.watch.last_alive
     since = "" if last is None else f" since {scene.face.plain(last)}, or shortly after"
     text = f"The daemon has not been running{since}." if since else "The daemon is not running."
     below = (
@@ -357,6 +405,11 @@ _ORDINALS: Final = (
 
 def _number(number: int) -> str:
     return _NUMBERS[number] if number < len(_NUMBERS) else f"{number:,}"
+
+
+def number_words(number: int) -> str:
+    """A number at the beginning of a sentence."""
+    return _capital(_number(number))
 
 
 def _ordinal(number: int) -> str:

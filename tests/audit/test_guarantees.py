@@ -27,6 +27,7 @@ from cronpoll.audit.promises import ASSUMED, GUARANTEES
 from cronpoll.core import events as e
 from cronpoll.core.machine import apply
 from cronpoll.core.model import Book
+from cronpoll.core.periods import Constraints, Spread, Window
 from cronpoll.store.api import Unread
 from cronpoll.store.journal import codec
 from cronpoll.store.journal.reading import parse, read_lines
@@ -62,15 +63,39 @@ def test_a_good_trace_is_clean_however_early_it_is_cut_off(path: Path) -> None:
     for event in events:
         audit.see(event)
         assert audit.report().violations == []
-    assert audit.report().open == []
+    assert audit.report().open == [] or path.stem in NOT_JUDGED
 
 
+@pytest.mark.parametrize(("count", "clean"), [(100, True), (119, False), (120, True), (121, False)])
+def test_a_count_is_exact_or_the_bound_of_earlier_versions(count: int, clean: bool) -> None:
+    events = [
+        msgspec.structs.replace(event, count=count)
+        if isinstance(event, e.TaskMissed) and event.count == 100
+        else event
+        for event in read(TRACES / "good" / "clocks.jsonl")
+    ]
+    assert judged(events).clean is clean
+
+
+NOT_JUDGED = ("edit_without_its_line",)
+"""From its middle on, and that is said."""
 FOLDED_AS_OF_NOW = ("windows", "survivors")
 """Of older versions, whose states did not say what is folded from their events today."""
+NO_JOURNAL = (
+    "edit_without_its_line",
+    "end_that_was_not_durable",
+    "end_beside_an_open_run",
+    "full_and_asleep",
+    "long_asleep",
+)
+"""A journal lacks no line, holds no end that was not durable, and has another order: what happened
+while the disk was full follows its recovery. The journals of these lives are in `records`."""
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in GOOD if path.stem not in FOLDED_AS_OF_NOW], ids=lambda path: path.stem
+    "path",
+    [path for path in GOOD if path.stem not in (*FOLDED_AS_OF_NOW, *NO_JOURNAL)],
+    ids=lambda path: path.stem,
 )
 def test_so_is_its_journal_and_what_retention_leaves_of_it(path: Path) -> None:
     journal: list[Book | e.Event] = [event for event in read(path) if event.journaled]
@@ -109,7 +134,9 @@ def test_every_guarantee_has_a_bad_trace_and_is_put_to_the_test_by_a_good_one() 
     assert tested == names
 
 
-@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in GOOD if path.stem not in NOT_JUDGED], ids=lambda path: path.stem
+)
 def test_a_lost_line_of_a_good_trace_is_noticed_where_it_matters(path: Path) -> None:
     """Every start that is left out of the record is missed by the judge, its end or the minute
     without an account."""
@@ -526,6 +553,44 @@ def test_a_run_begins_when_its_start_is_durable_also_if_the_process_slept_over_t
     for record, expected in ((journal, 1), ([*journal[:place], slept, *journal[place:]], 0)):
         violations = Audit(ZoneInfo).see_all(record).report().violations
         assert len(violations) == expected
+
+
+def test_a_state_does_not_say_whether_a_run_was_told_to_end_before_an_edit() -> None:
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        task = Registration("t", "0,10 * * * *", Job(seconds=900), minutes(5))
+        await world.boot([Registration("t", "0 * * * *", Job(seconds=900), minutes(5))])
+        await world.passes(minutes=3)
+        await world.reload([task])
+        await world.passes(minutes=9)
+        return world
+
+    journal = [event for event in trace_of(life) if event.journaled]
+    (started,) = (event for event in journal if isinstance(event, e.TaskRunStarted))
+    at = started.at + timedelta(minutes=4)
+    replaced = e.TaskRunReplaced(at, "t", 240_000.0, started.run_id)
+    known = begun_at([*journal], len(journal))
+    assert Audit(ZoneInfo).see_all([*known, replaced]).report().violations == []
+
+
+def test_a_state_in_which_no_run_has_ended_is_of_this_version_all_the_same() -> None:
+    def tasks(minutes_long: int) -> list[Registration]:
+        night = Spread(Window("after", minutes_long * 60_000), only=Constraints(hours=(3,)))
+        return [Registration("t", "* * * * *", Job(), minutes(5), spread=night)]
+
+    async def life() -> World:
+        world = World("2026-03-01T11:59:30Z")
+        await world.boot(tasks(1))
+        await world.passes(minutes=12)
+        await world.reload(tasks(5))
+        await world.passes(minutes=12)
+        return world
+
+    journal: list[Book | e.Event] = [event for event in trace_of(life) if event.journaled]
+    for place in range(len(journal)):
+        if between_batches(journal, place):
+            kept = begun_at(journal, place)
+            assert Audit(ZoneInfo).see_all(kept).report().violations == []
 
 
 def test_a_journal_is_of_one_scheduler() -> None:

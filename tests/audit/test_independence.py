@@ -12,6 +12,8 @@ import pytest
 from cronpoll.audit import ticks
 from cronpoll.core import calendar
 from cronpoll.core.cron import Schedule, parse
+from cronpoll.core.model import Options, TaskConfig
+from cronpoll.core.owed import retry_instant
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
 from cronpoll.store.journal.reading import JournalReader
@@ -42,7 +44,7 @@ BROKEN_SCHEDULERS: dict[str, tuple[Life, str, Any]] = {
     ),
     "another chosen time": (
         windows,
-        "PeriodSchedule",
+        "_windowed",
         lambda name, spread, plain: PeriodSchedule(f"{name}x", spread, plain),
     ),
 }
@@ -96,3 +98,15 @@ def test_a_judge_whose_calendar_is_broken_accuses_honest_records(
         ticks.readings.cache_clear()
         ticks._nominals.cache_clear()
     assert found != set()
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3, 4, 40, 2_000])
+@pytest.mark.parametrize("backoff", [1.0, 2.0, 1_000.0])
+def test_a_retry_is_put_off_no_further_than_a_record_can_say(attempt: int, backoff: float) -> None:
+    ended = datetime(2026, 3, 5, 3, tzinfo=UTC)
+    config = TaskConfig("0 3 * * *", 300_000, "UTC", Options(retry_backoff=backoff))
+    by_the_judge = ticks.retry_after(config, attempt, ended - timedelta(seconds=9), ended)
+    by_the_scheduler = retry_instant(config, attempt, ended - timedelta(seconds=9), ended)
+    assert by_the_judge is not None
+    assert by_the_scheduler is not None
+    assert abs(by_the_judge - by_the_scheduler) <= timedelta(milliseconds=1)

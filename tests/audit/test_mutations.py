@@ -25,7 +25,7 @@ def test_every_event_of_a_journal_is_judged_or_believed_for_a_reason() -> None:
     ]
     advice = (
         "the judge does not know these events of the journal: write what each adds in "
-        "audit/fold.py and a rule in audit/rules/, or say in BELIEVED of "
+        "audit/fold/ and a rule in audit/rules/, or say in BELIEVED of "
         "tests/audit/mutations.py why no record can show a lie about it"
     )
     assert missing == [], advice

@@ -29,6 +29,7 @@ from tests.bench import (
     output,
     pages,
     parsing,
+    simulated_year,
     workload,
 )
 from tests.bench.measure import Row, say
@@ -53,6 +54,7 @@ FAMILIES = {
     "pages": pages.run,
     "large_file": large_file.run,
     "output": output.run,
+    "simulate": simulated_year.run,
 }
 NAME = "benchmark"
 

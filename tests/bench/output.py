@@ -1,8 +1,8 @@
 """What it costs to keep what runs print.
 
 Starts: many commands that print one line each, started at once, as many in parallel as a daemon
-allows; how long each start takes, beside the same commands whose output goes to a pipe that this
-process holds, as it did before output was kept.
+allows; how long each start takes, and what a run costs this process, beside the same commands whose
+output goes to pipes that the loop reads into the log, as it did before output was kept.
 
 Chatty: a real daemon with one task that prints ten lines a second, as a share of one core.
 
@@ -23,8 +23,9 @@ import psutil
 
 from cronpoll.config.variables import Variables
 from cronpoll.core.events import Event
-from cronpoll.output.feeding import Tell
+from cronpoll.output.feeding import Feed, Tell
 from cronpoll.output.keeper import Handed, Keeper
+from cronpoll.output.names import Stream
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.processes import Command
 from cronpoll.runtime.runs import Run, current_run
@@ -37,28 +38,50 @@ PARALLEL = 64
 
 
 class Piped(Keeper):
-    """As before: two pipes, which die with us."""
+    """As before: two pipes, which die with us, and are read by the loop once the child is there."""
+
+    pipes: dict[str, dict[Stream, int]]
 
     def record(self, task: str, run_id: str, started_at: datetime, tell: Tell) -> Handed:
         ends = os.pipe(), os.pipe()
-        self.reading = [*getattr(self, "reading", ()), *(end[0] for end in ends)]
+        self.pipes[run_id] = {"stdout": ends[0][0], "stderr": ends[1][0]}
         return Handed(ends[0][1], ends[1][1], None)
+
+    def read(self, run_id: str, feed: Feed) -> None:
+        loop = asyncio.get_running_loop()
+
+        def readable(stream: Stream, handle: int) -> None:
+            data = os.read(handle, 65_536)
+            if data:
+                feed.take(stream, data)
+            else:
+                loop.remove_reader(handle)
+                os.close(handle)
+
+        for stream, handle in self.pipes.pop(run_id).items():
+            os.set_blocking(handle, False)
+            loop.add_reader(handle, readable, stream, handle)
 
 
 def run(smoke: bool) -> list[Row]:
     number, rounds = (20, 1) if smoke else (1_000, 5)
     say(f"  output: {number} commands, {rounds} rounds")
     seen: dict[str, list[float]] = {"kept": [], "piped": []}
+    costs: dict[str, list[float]] = {"kept": [], "piped": []}
     for _ in range(rounds):
         for who, kind in (("kept", Keeper), ("piped", Piped)):
+            began = time.process_time()
             took = sorted(asyncio.run(_starts(kind, number)))
+            costs[who].append((time.process_time() - began) / number * 1_000)
             seen[who].append(took[int(len(took) * 0.99)] * 1_000)
-    starts = Row("output", f"{number:,} commands that print one line", "ms to start, p99", seen)
+    commands = f"{number:,} commands that print one line"
+    starts = Row("output", commands, "ms to start, p99", seen)
     starts.facts = {"bound": f"kept at most {RATIO} times piped"}
+    work = Row("output", commands, "ms of this process for each", costs)
     daemon = in_fresh_process(__name__, "daemon", 3 if smoke else 60)
     chatty = Row("output", "10 lines a second", "% of a core", {"daemon": [daemon["percent"]]})
     chatty.limit("daemon", CHATTY_LIMIT)
-    return [starts, chatty]
+    return [starts, work, chatty]
 
 
 async def _starts(kind: type[Keeper], number: int) -> list[float]:
@@ -67,6 +90,8 @@ async def _starts(kind: type[Keeper], number: int) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="cronpoll-bench-") as directory:
         clock = SystemClock()
         keeper = kind(directory, clock)
+        if isinstance(keeper, Piped):
+            keeper.pipes = {}
         around = Surroundings(clock, directory, keeper, Variables(), directory)
         slots = asyncio.Semaphore(PARALLEL)
 
@@ -77,6 +102,8 @@ async def _starts(kind: type[Keeper], number: int) -> list[float]:
                 def tell(event: Event) -> None:
                     if type(event).__name__ == "TaskProcessStarted":
                         took.append(time.perf_counter() - began)
+                        if isinstance(keeper, Piped):
+                            keeper.read(run.run_id, Feed("job", run.run_id, tell, clock))
 
                 run = Run("job", f"ab-{index}", Command([], around), True, clock.wall(), 0.0, tell)
                 current_run.set(run)
@@ -86,8 +113,6 @@ async def _starts(kind: type[Keeper], number: int) -> list[float]:
             for index in range(number):
                 group.create_task(one(index))
         keeper.end(60)
-        for handle in getattr(keeper, "reading", ()):
-            os.close(handle)
     return took
 
 

@@ -507,7 +507,7 @@ def test_an_unknown_task_is_told_and_nothing_else(living: Living) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (
         1,
         "",
-        "cronpoll: no such task: nobody\n",
+        f"cronpoll: no such task in {living.state}: nobody\n",
     )
 
 
@@ -650,6 +650,10 @@ HEAVY = {
     "cronpoll.audit",
     "cronpoll.config",
     "cronpoll.convert",
+    "cronpoll.core.bounds",
+    "cronpoll.core.chronicle",
+    "cronpoll.core.reasons",
+    "cronpoll.core.windows",
     "cronpoll.daemon",
     "cronpoll.runtime.engine",
     "cronpoll.store.journal.writer",

@@ -50,6 +50,21 @@ def test_columns_are_below_each_other_whatever_they_hold() -> None:
     assert wrapped("daemon alive, pid 1", 12) == ["daemon", "alive, pid 1"]
 
 
+def test_what_is_too_long_goes_on_in_its_column_or_below() -> None:
+    text = "it failed because of something else that was not there"
+    rows = [("TASK", "OUTCOME"), ("a", text)]
+    assert aligned(rows, 60) == ["TASK  OUTCOME", f"a     {text}"]
+    assert aligned(rows, 50)[1].splitlines() == [
+        "a     it failed because of something else that was",
+        "      not there",
+    ]
+    assert aligned(rows, 40)[1].splitlines() == [
+        "a",
+        "    it failed because of something else",
+        "    that was not there",
+    ]
+
+
 def test_what_does_not_fit_is_said() -> None:
     lines = Lines(["top", "head"], [("bad", "    why"), ("a",), ("b",), ("c",)], "last")
     assert lines.within(8).splitlines() == ["top", "head", "bad", "    why", "a", "b", "c", "last"]

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner
 
 from cronpoll import Scheduler, Silence
+from cronpoll.cli.at import _meant
 from cronpoll.cli.main import main
 from cronpoll.core.view import (
     Attempt,
@@ -210,3 +213,11 @@ def test_what_a_terminal_takes_for_an_order_is_escaped(tmp_path: Path) -> None:
     assert "\x9b" not in result.stdout
     assert "\x1b" not in result.stdout
     assert json.loads(result.stdout)["tasks"][0]["task"] == "a\x9b31mb\x1b"
+
+
+def test_a_time_of_day_for_an_order_is_the_next_one_and_what_is_none_is_said_as_typed() -> None:
+    now = datetime(2026, 3, 2, 12, tzinfo=UTC)
+    assert _meant("9:30", now, UTC) == datetime(2026, 3, 3, 9, 30, tzinfo=UTC)
+    assert _meant("22:30:05", now, UTC) == datetime(2026, 3, 2, 22, 30, 5, tzinfo=UTC)
+    with pytest.raises(click.BadParameter, match="'25:00' is not a time"):
+        _meant("25:00", now, UTC)

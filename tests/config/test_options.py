@@ -37,6 +37,7 @@ OTHER: dict[str, Any] = {
     "description": "x",
     "on_start": "boot",
     "lock": "database",
+    "after": "backup",
     "tags": ("db", "nightly"),
     "timeout": timedelta(minutes=20),
     "max_retry_delay": timedelta(hours=1),
@@ -82,6 +83,7 @@ def test_names_in_the_journal_are_those_of_journals_before() -> None:
         "deadlineMs": 0,
         "description": "x",
         "onStart": "boot",
+        "after": "backup",
         "lock": "database",
         "tags": ("db", "nightly"),
     }
@@ -167,7 +169,12 @@ def test_the_schema_knows_every_key_of_a_file() -> None:
     top = {key for row in rows(Task).values() for key in row.keys if "." not in key}
     assert set(task) == {*top, "retry"}
     assert set(task["retry"]["properties"]) == {"delay", "backoff", "max_delay", "max_attempts"}
-    assert set(task) - set(made["defaults"]["properties"]) == {"name", "command", "callback"}
+    assert set(task) - set(made["defaults"]["properties"]) == {
+        "name",
+        "command",
+        "callback",
+        "after",
+    }
     assert task["catch_up"]["enum"] == ["once", "if-run-before", "never"]
     assert all(each["description"] for key, each in task.items() if key != "retry")
     msgspec.json.encode(schema())

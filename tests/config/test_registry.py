@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import tomli_w
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cronpoll.cli.main import main
@@ -26,6 +26,7 @@ from cronpoll.config.places import Places
 from cronpoll.config.reading import read
 from cronpoll.config.trust import untrusted
 from cronpoll.core.values import WrongError, duration
+from tests.tools.support import searching
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
@@ -72,7 +73,7 @@ def leaves(data: Any, path: tuple[Any, ...] = ()) -> Any:
         yield path, data
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@searching(300)
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.booleans())
 def test_the_place_of_a_value_is_where_it_is_written(data: dict[str, Any], multiline: bool) -> None:
     text = tomli_w.dumps(data, multiline_strings=multiline)
@@ -322,7 +323,7 @@ def test_what_is_no_duration(value: Any) -> None:
         duration(value)
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@searching(300)
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_reader(text: str) -> None:
     for problem in read(text, "t.toml").problems:
@@ -330,7 +331,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         assert problem.column >= 1
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
+@searching(300)
 @given(
     st.dictionaries(
         st.sampled_from(
@@ -948,3 +949,43 @@ def test_what_root_does_not_trust_is_not_executed(where: str, tmp_path: Path) ->
     os.chown(target, 0, 0)
     assert check(written(tmp_path, text), NOW, UTC, Rules(check_ownership=True)).errors == []
     assert executed.exists()
+
+
+# -- started after another -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ('after = "frist"', 6, 'after: there is no task frist; did you mean "first"?'),
+        ('after = "then"', 6, "after: a circle in which nothing begins: then after then"),
+        (
+            'after = "first"\ncron = "0 3 * * *"',
+            7,
+            "cron: does not apply to a task that is started `after` another",
+        ),
+        (
+            'after = "first"\ncatch_up = "never"',
+            7,
+            "catch_up: does not apply to a task that is started `after` another",
+        ),
+        (
+            'after = "first"\nwindow = { mode = "after", duration = "1h" }',
+            7,
+            "window: needs a cron",
+        ),
+    ],
+)
+def test_what_cannot_be_started_after_another(text: str, line: int, said: str) -> None:
+    first = '[[task]]\nname = "first"\ncron = "0 3 * * *"\ncommand = ["x"]\n[[task]]\n'
+    found = read(f'{first}{text}\nname = "then"\ncommand = ["x"]\n', "f")
+    assert [(problem.line, problem.message) for problem in found.errors] == [(line, said)]
+
+
+def test_a_task_that_is_wrong_is_there_all_the_same() -> None:
+    found = read(
+        '[[task]]\nname = "first"\ncron = "x"\ncommand = ["x"]\n'
+        '[[task]]\nname = "then"\nafter = "first"\ncommand = ["x"]\n',
+        "f",
+    )
+    assert [problem.task for problem in found.errors] == ["first"]

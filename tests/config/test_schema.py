@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tomli_w
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -21,6 +21,7 @@ from cronpoll.cli.starter import STARTER
 from cronpoll.config.describe import schema
 from cronpoll.config.reading import read
 from cronpoll.config.registry import Daemon, Task, by_key
+from tests.tools.support import searching
 
 VALIDATOR = Draft202012Validator(schema())
 EXAMPLES = sorted(Path(__file__).parents[2].glob("examples/**/*.toml"))
@@ -131,7 +132,7 @@ def refused_by_reader(document: dict[str, Any]) -> list[str]:
     return [problem.message for problem in read(tomli_w.dumps(document), "t.toml").errors]
 
 
-@settings(max_examples=400, deadline=None)
+@searching(400)
 @given(FILES)
 def test_schema_and_reader_agree(document: dict[str, Any]) -> None:
     problems = refused_by_reader(document)
@@ -167,10 +168,13 @@ def test_a_wrong_expression_in_the_defaults_is_told_and_no_more() -> None:
     assert problem.startswith("cron: found '*/5 * * * *'; minute field uses a step")
 
 
+BEFORE = {"name": "b", "command": ["true"], "cron": "0 3 * * *"}
+
+
 @pytest.mark.parametrize("defaults", [{}, {"on_start": "boot"}])
-@pytest.mark.parametrize("own", [{}, {"on_start": "daemon"}, {"on_start": "soon"}])
+@pytest.mark.parametrize("own", [{}, {"on_start": "daemon"}, {"on_start": "soon"}, {"after": "b"}])
 def test_what_starts_otherwise_needs_no_cron(defaults: Any, own: Any) -> None:
-    document = {"defaults": defaults, "task": [{"name": "a", "command": ["true"], **own}]}
+    document = {"defaults": defaults, "task": [{"name": "a", "command": ["true"], **own}, BEFORE]}
     accepted = own.get("on_start") != "soon" and bool(own or defaults)
     assert VALIDATOR.is_valid(document) is accepted is not bool(refused_by_reader(document))
 

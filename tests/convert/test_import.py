@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from click.testing import CliRunner, Result
 from cronsim import CronSim, CronSimError
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cronpoll.cli.importing import LARGE, import_, registry_text
@@ -44,6 +44,7 @@ from cronpoll.core.dialect import Clause, UntranslatableError, timing
 from cronpoll.core.periods import Constraints, Spread, Window, choose
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
+from tests.tools.support import searching
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 STARTS = [
@@ -626,7 +627,7 @@ def attempted(expression: str) -> tuple[str | None, Clause | None, str]:
     return found.cron, found.only, ""
 
 
-@settings(deadline=None, max_examples=250, derandomize=True)
+@searching(250)
 @given(EXPRESSIONS)
 @example("0 0 */2 * mon")
 @example("0 0 1-29 feb */2")
@@ -676,7 +677,7 @@ BROKEN = [
 ]
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@searching(200)
 @given(
     EXPRESSIONS, st.integers(0, 4), st.sampled_from(BROKEN), st.sampled_from(["{}", "1,{}", "{},1"])
 )
@@ -938,7 +939,7 @@ def fed_by_cron(text: str) -> bytes:
 TEXTS = st.text(st.sampled_from("\\\\%%%ab '\"$`-#{}()\t\rä"), max_size=12)
 
 
-@settings(deadline=None, max_examples=80, derandomize=True)
+@searching(80)
 @given(TEXTS)
 @example("\\%")
 @example("\\\\%")
@@ -951,7 +952,7 @@ def test_every_byte_that_cron_would_feed_arrives(text: str) -> None:
     assert (done.stdout, done.stderr) == (fed_by_cron(text), b"")
 
 
-@settings(deadline=None, max_examples=250, derandomize=True)
+@searching(250)
 @given(TEXTS)
 def test_the_command_ends_at_the_first_percent_sign_without_backslash(text: str) -> None:
     match = re.match(r"((?:\\.|[^\\%])*\\?)(?:%(.*))?\Z", text, re.DOTALL)
@@ -1182,7 +1183,8 @@ LINES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150, derandomize=True)
+@example(["MAILTO=¹", "0 0 1 1 0 :"], False, b"", "\n")
+@searching(150)
 @given(
     st.lists(LINES, max_size=6),
     st.booleans(),

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from click.testing import CliRunner, Result
 from cronsim import CronSim
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cronpoll.cli.importing import import_, registry_text
@@ -29,6 +29,7 @@ from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Windo
 from cronpoll.core.values import duration
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import zone_of
+from tests.tools.support import searching
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAILY = "0 0 * * *"
@@ -649,7 +650,7 @@ LINES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@searching(200)
 @given(st.lists(LINES, max_size=6), st.binary(max_size=4), st.sampled_from(["\n", "\r\n"]))
 @example([f"{DAILY} command='", f"{DAILY} command= x", f"{DAILY} @win('"], b"", "\n")
 @example([f"{DAILY} name=\x1f env=\x1f=\u2028 command=\u2028\x1fa"], b"\xef\xbb\xbf", "\n")

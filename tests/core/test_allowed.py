@@ -6,10 +6,10 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from cronpoll.core import distributions, periods, windows
+from cronpoll.core import choices, distributions, periods, windows
 from cronpoll.core.allowed import near, possible
 from cronpoll.core.cron import COUNT_LIMIT, Schedule, parse
 from cronpoll.core.periods import (
@@ -25,6 +25,7 @@ from cronpoll.core.periods import (
 )
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import EPOCH, LATEST, second_of, zone_of
+from tests.tools.support import searching
 
 ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kathmandu"]
 # Changes of the clock in those zones, one of them over a whole day, and ordinary days.
@@ -46,7 +47,7 @@ CLAUSES = st.builds(
 SPREADS = st.builds(Spread, only=st.none() | CLAUSES, avoid=st.none() | CLAUSES)
 
 
-@settings(max_examples=150, deadline=None)
+@searching(150)
 @given(
     SPREADS,
     st.sampled_from(ZONES),
@@ -64,7 +65,7 @@ def test_a_span_is_possible_if_and_only_if_a_second_of_it_is_allowed(
     assert possible(spread, zone_of(zone), start, seconds[-1]) == allowed
 
 
-@settings(max_examples=60, deadline=None)
+@searching(60)
 @given(SPREADS, st.sampled_from(ZONES), st.sampled_from(AROUND), st.sampled_from([1, -1]))
 def test_the_nearest_allowed_second_is_where_it_is_said_to_be(spread, name, around, step):
     zone = ZoneInfo(name)
@@ -114,7 +115,7 @@ def counted(monkeypatch, module, *names):
     return called
 
 
-@settings(max_examples=25, deadline=None)
+@searching(25)
 @given(
     SPREADS,
     st.deferred(lambda: SHAPES),
@@ -163,7 +164,7 @@ def test_a_look_after_a_downtime_finds_what_a_plain_walk_finds(
 
 
 def test_a_schedule_that_never_meets_its_constraints_is_given_up_soon(monkeypatch):
-    looked = counted(monkeypatch, windows, "possible")
+    looked = counted(monkeypatch, windows, "run_near")
     spread = Spread(window=Window("after", 60_000), only=Constraints(hours=(12,)))
     utc = zone_of(ZoneInfo("UTC"))
     schedule = PeriodSchedule("t", spread, Schedule(parse("0 0 * * *"), utc, False))
@@ -208,7 +209,7 @@ LENGTHS = st.sampled_from([1_000, 300_000, 3_600_000, 86_400_000, 90_000_000, 60
 BITS = st.integers(0, (1 << 53) - 1) | st.sampled_from([0, 1, 1 << 52, (1 << 53) - 1])
 
 
-@settings(max_examples=300, deadline=None)
+@searching(300)
 @given(SHAPES, st.sampled_from(["after", "around", "before"]), LENGTHS, BITS)
 def test_an_estimate_is_as_near_as_it_is_believed_to_be(shape, mode, length, bits):
     window = Window(mode, length)
@@ -236,7 +237,7 @@ def test_on_the_edge_of_a_second_the_exact_arithmetic_decides(shape, root):
             assert offset(bits) == int(exact * (length + 1) // 1)
 
 
-@settings(max_examples=150, deadline=None)
+@searching(150)
 @given(
     SPREADS,
     SHAPES,
@@ -316,7 +317,7 @@ def test_hardly_a_candidate_is_computed_exactly(monkeypatch):
 
 
 def test_periods_whose_windows_are_refused_are_counted_without_a_draw(monkeypatch):
-    drawn = counted(monkeypatch, windows, "_chosen")
+    drawn = counted(monkeypatch, choices, "chosen_second")
     spread = Spread(window=Window("after", 300_000), only=Constraints(hours=(12,)))
     utc = zone_of(ZoneInfo("UTC"))
     schedule = PeriodSchedule("t", spread, Schedule(parse("* * * * *"), utc, False))

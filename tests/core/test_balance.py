@@ -12,9 +12,9 @@ import pytest
 from cronpoll.core import events as e
 from cronpoll.core.balance import balance, ledgers, summed
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.chronicle import read_all
 from cronpoll.core.machine import opening, replay
 from cronpoll.core.model import Book, Options, TaskConfig
+from cronpoll.core.past import read_all
 from cronpoll.core.periods import Constraints, Spread, Window
 from cronpoll.core.view import Balance
 from cronpoll.core.zonenames import NamedZone, ZoneNames

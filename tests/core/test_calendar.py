@@ -194,13 +194,71 @@ def test_the_latest_is_the_last_of_those_that_passed_and_nothing_is_counted_twic
         None if middle is None else due.passed(after, middle, handled),
     ]
     total = sum(part.number for part in parts if part is not None)
-    assert summary.number == min(total, COUNT_LIMIT) or summary.number == COUNT_LIMIT <= total
+    assert summary.number == total or (due.windowed and summary.number == COUNT_LIMIT <= total)
 
 
-def test_many_are_counted_up_to_a_bound_and_the_last_is_the_last() -> None:
+@searching(150)
+@given(
+    st.sampled_from(
+        ["* * * * *", "7,37 * * * *", "0-20 1,2,12 * * *", "5 2 1-7 3,4,10,11 0", "0 0 29 2 *"]
+    ),
+    st.sampled_from(
+        [
+            "UTC",
+            "Europe/Berlin",
+            "Australia/Lord_Howe",
+            "America/Sao_Paulo",
+            "Pacific/Apia",
+            "Africa/Monrovia",
+        ]
+    ),
+    st.booleans(),
+    st.sampled_from(
+        [
+            "2026-03-29 01:00",
+            "2026-10-25 00:30",
+            "2026-04-04 15:00",
+            "2011-12-30 10:00",
+            "2018-11-04 03:00",
+            "1972-01-07 00:44",
+        ]
+    ),
+    st.integers(-4_000_000, 200_000),
+    st.integers(0, 5_000_000),
+    st.lists(st.integers(0, 10_000), max_size=4),
+)
+def test_those_that_passed_are_as_many_as_a_walk_through_them_counts(
+    expression: str,
+    zone: str,
+    first_only: bool,
+    around: str,
+    second: int,
+    span: int,
+    picks: list[int],
+) -> None:
+    due = schedule_of("t", expression, ZoneInfo(zone), "first" if first_only else "both", None)
+    assert isinstance(due, Schedule)
+    after = at(around) + second * timedelta(seconds=1)
+    until = after + span * timedelta(seconds=1)
+    every = list(takewhile(lambda due: due <= until, walked(due, after)))
+    assert due.number_in(after, until) == len(every)
+    handled = tuple(sorted({every[pick % len(every)] for pick in picks})) if every else ()
+    found = due.passed(after, until, (after, *handled))
+    rest = [instant for instant in every if instant not in handled]
+    assert found == ((rest[0], rest[-1], len(rest), None) if rest else None)
+
+
+def walked(due: Schedule, after: datetime) -> Iterator[datetime]:
+    instant = due.next_after(after)
+    while instant is not None:
+        yield instant
+        instant = due.next_after(instant)
+
+
+def test_many_are_counted_chosen_times_up_to_a_bound_and_the_last_is_the_last() -> None:
     plain, spread = RULES["every minute"].schedule, RULES["short windows, and twins"].schedule
     for due in (plain, group_of(plain, at("18:00"))):
-        assert due.passed(at("06:00"), at("18:00")) == passed("06:01", "18:00", COUNT_LIMIT)
+        assert due.passed(at("06:00"), at("18:00")) == passed("06:01", "18:00", 720)
     latest = spread.latest_in(at("06:00"), at("18:00"))
     summary = spread.passed(at("06:00"), latest)
     assert (summary.last, summary.number) == (latest, COUNT_LIMIT)

@@ -3,6 +3,7 @@ lively month."""
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections import Counter
@@ -18,11 +19,13 @@ from msgspec.structs import replace
 from cronpoll import Journal, Registration
 from cronpoll.core import chronicle
 from cronpoll.core import events as e
+from cronpoll.core import past as reading
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.chronicle import Attempt, Note, Past, history, why
+from cronpoll.core.chronicle import Attempt, Note, history, why
 from cronpoll.core.cron import Schedule, parse
 from cronpoll.core.errors import ManualStartRefusedError
 from cronpoll.core.model import Book, TaskConfig
+from cronpoll.core.past import Past
 from cronpoll.core.periods import Constraints, Seed, Spread
 from cronpoll.core.text import utc_text
 from cronpoll.core.zonenames import NamedZone, ZoneNames
@@ -74,7 +77,7 @@ async def test_after_a_clock_that_was_wrong_by_years_each_time_has_its_own_answe
 
 
 def answer(world: World, name: str, moment: str, alive: bool = True) -> tuple[str, str]:
-    found = why(record_of(world), name, instant(moment), world.now, alive, CALENDAR)
+    found = why(Past(record_of(world), name, CALENDAR, world.now, alive=alive), instant(moment))
     return found.verdict, found.text
 
 
@@ -221,7 +224,7 @@ async def test_what_is_still_open_is_told_with_what_keeps_it_open(how: str, expe
         await world.stop()
     await world.passes(minutes=5)
     moment = world.now.replace(second=0) - timedelta(minutes=1)
-    found = why(record_of(world), "t", moment, world.now, how != "dead", CALENDAR)
+    found = why(Past(record_of(world), "t", CALENDAR, world.now, alive=how != "dead"), moment)
     assert found.verdict == "open"
     assert found.text.startswith(expected)
 
@@ -474,7 +477,10 @@ async def test_a_start_by_hand_answers_for_no_due_minute() -> None:
     await world.until("2026-03-02T12:01:00Z")
     by_hand = await world.run_now("t")
     await world.until("2026-03-02T12:10:00Z")
-    found = why(record_of(world), "t", instant("2026-03-02T12:01:00Z"), world.now, True, CALENDAR)
+    found = why(
+        Past(record_of(world), "t", CALENDAR, world.now, alive=True),
+        instant("2026-03-02T12:01:00Z"),
+    )
     assert found.verdict == "started"
     assert [run.started_at for run in found.attempts] == [instant("2026-03-02T12:05:00Z")]
     assert by_hand not in [run.run_id for run in found.attempts]
@@ -678,7 +684,7 @@ def test_every_due_minute_of_a_lively_month_is_answered_and_the_answers_agree_wi
         }
         past = Past(record, name, CALENDAR, log[-1].at, alive=False)
         for due in due_minutes(log, name):
-            found = past.why(due)
+            found = why(past, due)
             verdicts[found.verdict] += 1
             assert found.verdict not in ("no record", "not due"), (name, due, found)
             assert (found.verdict == "started") == (due in started), (name, due, found)
@@ -714,7 +720,7 @@ def due_minutes(log: list[Any], name: str) -> list[datetime]:
 
 def test_a_verdict_that_is_made_up_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The month's judge can say no: with starts attributed to the wrong minute it does."""
-    monkeypatch.setattr(chronicle.Past, "_told", lambda past, attempts: "")
+    monkeypatch.setattr(chronicle, "_told", lambda past, attempts: "")
     with pytest.raises(AssertionError):
         test_every_due_minute_of_a_lively_month_is_answered_and_the_answers_agree_with_what_was_logged(
             0
@@ -852,6 +858,7 @@ class Week:
 
 
 @cache
+@functools.cache
 def a_week(seed: int) -> tuple[list[Any], datetime]:
     """The record of a week, and when it was over."""
     week = Week(seed)
@@ -883,7 +890,7 @@ def test_in_these_weeks_every_verdict_is_given() -> None:
                 Told(record, name, CALENDAR, now),
                 Past(record, name, CALENDAR, now, alive=True),
             )
-            verdicts.update(past.why(period).verdict for period in told.dues)
+            verdicts.update(why(past, period).verdict for period in told.dues)
     assert {*verdicts} >= {"started", "missed", "skipped", "suspended", "dropped", "open"}, verdicts
 
 
@@ -902,33 +909,33 @@ def _by_the_present_schedule(patch: pytest.MonkeyPatch, record: list[Any]) -> No
 
 
 def _by_hand_is_by_schedule(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
-    found = Past._found
+    found = chronicle._found
 
     def sabotaged(past: Past, period: datetime) -> Any:
         for attempt in past._runs.all:
             past.by_period.setdefault(floor_minute(attempt.due_at), [attempt])
         return found(past, period)
 
-    patch.setattr(Past, "_found", sabotaged)
+    patch.setattr(chronicle, "_found", sabotaged)
 
 
 def _what_stays_owed_is_forgotten(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
-    patch.setattr(chronicle.Owed, "names", lambda *_: False)
+    patch.setattr(reading.Owed, "names", lambda *_: False)
 
 
 def _what_was_handled_is_forgotten(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
-    entering = chronicle._entering
+    entering = reading._entering
     patch.setattr(
-        chronicle,
+        reading,
         "_entering",
         lambda fate, stretch, period: entering(fate, stretch._replace(handled=frozenset()), period),
     )
 
 
 def _edits_are_passed_by(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
-    entering = chronicle._entering
+    entering = reading._entering
     patch.setattr(
-        chronicle,
+        reading,
         "_entering",
         lambda fate, stretch, period: (
             fate if fate.state == "pending" else entering(fate, stretch, period)
@@ -937,7 +944,7 @@ def _edits_are_passed_by(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
 
 
 def _the_dead_go_on_running(patch: pytest.MonkeyPatch, _: list[Any]) -> None:
-    patch.setattr(chronicle._Runs, "process_died", lambda _: None)
+    patch.setattr(reading.Runs, "process_died", lambda _: None)
 
 
 @pytest.mark.parametrize(

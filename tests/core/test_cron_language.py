@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cronpoll.core.cron import CronExpression, parse
@@ -23,12 +23,11 @@ from cronpoll.core.errors import (
     FieldParseError,
     InvalidCronExpressionError,
 )
+from tests.tools.support import searching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-REPEATABLE: Final = settings(derandomize=True, database=None, deadline=None)
-"""The same examples in every run: a failure is replayed by running the test again."""
 
 NEW_YEAR: Final = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
 
@@ -1057,7 +1056,7 @@ SENTENCES: Final = st.tuples(
 @example(text="0 0 30 2 *")
 @example(text="0 0 30 2 0")
 @example(text="0 0 31 2,4,6 *")
-@settings(REPEATABLE, max_examples=500)
+@searching(500)
 def test_given_any_text_then_it_is_accepted_exactly_if_the_specification_says_so(text: str) -> None:
     refused: InvalidCronExpressionError | None = None
     try:

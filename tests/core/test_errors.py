@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -272,7 +273,7 @@ def test_state_that_cannot_be_written_at_stop() -> None:
     assert caught.value.details == {"cause": caught.value.__cause__}
 
 
-def test_initialize_after_the_loop_has_failed() -> None:
+def test_initialize_after_the_loop_has_failed(caplog: pytest.LogCaptureFixture) -> None:
     async def attempt() -> None:
         world = World(NOON)
         await world.boot([])
@@ -285,6 +286,11 @@ def test_initialize_after_the_loop_has_failed() -> None:
         run(attempt)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.details == {"cause": caught.value.__cause__}
+    del caught
+    gc.collect()  # what nobody had asked for, asyncio would log now
+    assert [record.getMessage() for record in caplog.records] == [
+        "the scheduler failed and starts nothing more"
+    ]
 
 
 def test_a_start_by_hand_that_is_refused() -> None:

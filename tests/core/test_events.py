@@ -74,6 +74,16 @@ PROMISED = {
     "InstanceStarted": ("debug", {"schedulerIdentifier": str, "instanceId": str, "hostZone": str}),
     "TaskRunReplaced": ("info", {"taskName": str, "duration": float, "runId": str}),
     "TaskRunInterrupted": ("warning", {"taskName": str, "runId": str, "reason": str}),
+    "TaskDueAfter": (
+        "info",
+        {
+            "taskName": str,
+            "scheduledTime": "time",
+            "nominalTime": "time",
+            "after": str,
+            "afterRun": str,
+        },
+    ),
     "TaskStartOwed": ("info", {"taskName": str, "scheduledTime": "time", "onStart": str}),
     "TaskStartOrdered": ("info", {"taskName": str, "scheduledTime": "time"}),
     "TaskStartOrderDropped": (
@@ -197,7 +207,8 @@ async def everything_that_can_happen() -> list[events.Event]:
     await world.passes(minutes=2)
     world.clock.suspend(timedelta(hours=1))
     await world.passes(minutes=2)
-    await world.reload([quiet, ("minutely", every, Job(seconds=5), minutes(5))])
+    follows = Registration("follows", "", Job(), minutes(5), after="minutely")
+    await world.reload([quiet, ("minutely", every, Job(seconds=5), minutes(5)), follows])
     await world.passes(minutes=1)
     world.disk.failures["write"] = [errno.ENOSPC]
     await world.passes(minutes=5)

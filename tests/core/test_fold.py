@@ -190,6 +190,8 @@ ROWS = [
         {"suspended": False, "suspension": None, "settled_until": at("10:20"), **CLEARED}),
     row("the machine has booted", task(), of(e.TaskStartOwed, at("10:20"), "boot"), {"on_start_at": at("10:20")}),
     row("what the start of the daemon owed comes too late", task(on_start_at=at("10:20")), of(e.TaskAttemptDropped, "on-start", at("10:20"), "x"), {"on_start_at": None}),
+    row("the task before it has succeeded", task(), of(e.TaskDueAfter, at("10:20"), at("10:00"), "u", "r"), {"owed_at": at("10:20"), "owed_period": at("10:00")}),
+    row("the task before it has succeeded, and it is suspended", task(), of(e.TaskDueAfter, at("10:20"), at("10:00"), "u", "r", "suspended"), {}),
     row("a start is ordered ahead", task(ordered=(OrderedStart(at("12:00")),)), of(e.TaskStartOrdered, at("11:00"), Operator(7)), {"ordered": (OrderedStart(at("11:00"), Operator(7)), OrderedStart(at("12:00")))}),
     row("a start that was ordered is not made", task(ordered=(OrderedStart(at("12:00")),)), of(e.TaskStartOrderDropped, at("12:00"), "x"), {"ordered": ()}),
     row("a start that was ordered is made", task(ordered=(OrderedStart(at("10:20")), OrderedStart(at("12:00")))), begin("manual", "10:20", ordered_for=at("10:20")),

@@ -15,11 +15,12 @@ import pytest
 from cronpoll import Registration
 from cronpoll.core.balance import balance
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.chronicle import read_all
-from cronpoll.core.metrics import METRICS, Scrape, exposition
+from cronpoll.core.metrics import METRICS, Scrape, Texts, exposition, with_series
+from cronpoll.core.past import read_all
 from cronpoll.core.tally import ENDS, OUTCOMES, begun, counted, needed_since
 from cronpoll.core.view import Balance, Scheduler, Vitals, status_of
 from cronpoll.core.zonenames import NamedZone, ZoneNames
+from cronpoll.daemon.measured import failures_of
 from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import World
 from tests.tools.support import Job, minutes, simulated
@@ -34,6 +35,7 @@ class Scraper:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.texts = Texts()
         self.tally = begun(world.now - minutes(1))  # the minute of the registration is due, too
 
     def __call__(
@@ -52,11 +54,12 @@ class Scraper:
             balance=balance(pasts.values(), now - timedelta(days=1), now),
         )  # fmt: skip
         self.tally = counted(self.tally, pasts, now)
-        failures = {
-            name: task.trouble.failures for name, task in state.book.tasks.items() if task.trouble
-        }
+        lines = [
+            self.texts.of(task, pasts.get(task.task), now, failures_of(state.book, task.task))
+            for task in with_series(status.tasks)
+        ]
         found = {}
-        for line in exposition(Scrape(status, pasts, self.tally, failures)).splitlines():
+        for line in exposition(Scrape(status, lines, self.tally)).splitlines():
             if not line.startswith("#"):
                 match = LINE.fullmatch(line)
                 assert match is not None, line

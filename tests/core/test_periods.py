@@ -14,11 +14,12 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cronpoll.core import periods
 from cronpoll.core.periods import Choice, Constraints, Distribution, Seed, Spread, Window, choose
+from tests.tools.support import searching
 
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -297,7 +298,7 @@ distributions = st.one_of(
 @given(
     st.text(max_size=30), windows, distributions, st.integers(0, 40_000_000), st.text(max_size=5)
 )
-@settings(max_examples=200, deadline=None)
+@searching(200)
 def test_the_chosen_time_is_in_the_window_and_a_function_of_its_inputs(
     identity: str, window: Window, distribution: Distribution, minute: int, salt: str
 ) -> None:

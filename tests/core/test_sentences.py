@@ -32,7 +32,7 @@ ROWS = [
     (e.TaskRunStarted(AT, "t", AT, AT, "r1", "due"), "t: started"),
     (
         e.TaskRunStarted(AT, "t", NINE, AT, "r1", "boot"),
-        "t: started to catch up, due 2026-03-02T09:00:00Z",
+        "t: started at once, due 2026-03-02T09:00:00Z",
     ),
     (
         e.TaskRunStarted(
@@ -59,7 +59,16 @@ ROWS = [
         e.TaskStartOrdered(AT, "t", LATER, Operator(0, "root")),
         "t: a start was ordered for 2026-03-02T11:00:00Z (root)",
     ),
-    (e.TaskStartOwed(AT, "t", AT, "boot"), "t: a start is owed: the machine has booted"),
+    (
+        e.TaskDueAfter(AT, "t", AT, AT, "backup", "r-1", "", LATER),
+        "t: due for 2026-03-02T10:00:00Z: backup has succeeded; 2026-03-02T11:00:00Z, owed before, "
+        "is overtaken",
+    ),
+    (
+        e.TaskDueAfter(AT, "t", AT, AT, "backup", "r-1", "the task was suspended"),
+        "t: due for 2026-03-02T10:00:00Z: backup has succeeded; it gets no start: the task was "
+        "suspended",
+    ),
     (
         e.TaskStartOrderDropped(AT, "t", LATER, "it was cancelled by hand"),
         "t: the start ordered for 2026-03-02T11:00:00Z is not made: it was cancelled by hand",
@@ -81,6 +90,14 @@ ROWS = [
     (
         e.TaskMissed(AT, "t", NINE, AT, 61, "the scheduler was not running"),
         "t: missed 61 due minutes from 2026-03-02T09:00:00Z to 2026-03-02T10:00:00Z: the scheduler was not running",
+    ),
+    (
+        e.TaskMissed(AT, "t", NINE, AT, 525_600, "the scheduler was not running"),
+        "t: missed 525,600 due minutes from 2026-03-02T09:00:00Z to 2026-03-02T10:00:00Z: the scheduler was not running",
+    ),
+    (  # where earlier versions stopped to count
+        e.TaskMissed(AT, "t", NINE, AT, 100, "the scheduler was not running"),
+        "t: missed 100 or more due minutes from 2026-03-02T09:00:00Z to 2026-03-02T10:00:00Z: the scheduler was not running",
     ),
     (
         e.TaskSkipped(AT, "t", "the task was still running", AT),

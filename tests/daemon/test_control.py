@@ -283,7 +283,7 @@ def stranger(path: Path) -> subprocess.Popen[str]:
 
 @needs_root
 def test_another_user_does_not_reach_the_socket(living: Living) -> None:
-    assert stranger(living.state / "control.sock").communicate(timeout=30) == (
+    assert stranger(living.state / "control.sock").communicate(timeout=180) == (
         "",
         "not even reached\n",
     )
@@ -302,7 +302,7 @@ def refused() -> Iterator[tuple[Living, str]]:
             assert caller.stdout is not None
             assert caller.stdout.readline() == "sent\n"
             daemon.signal(signal.SIGCONT)
-            answer, _ = caller.communicate(timeout=30)
+            answer, _ = caller.communicate(timeout=180)
         yield daemon, answer
         assert daemon.stop() == 0
 

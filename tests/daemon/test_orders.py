@@ -7,6 +7,7 @@ import grp
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -73,6 +74,29 @@ def test_run_wait_ends_as_the_run_does(living: Living) -> None:
     assert (answer["outcome"], answer["exitCode"]) == ("failed", 7)
 
 
+def test_a_run_that_has_ended_before_its_start_is_read_is_waited_for_all_the_same(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "control").write_text(str(tmp_path / "sock"))
+    start, end = wire.Started(run_id="1-1"), wire.Ended(outcome="failed", exit_code=7)
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(tmp_path / "sock"))
+        door.listen()
+
+        def answer() -> None:
+            with door.accept()[0] as caller:
+                caller.recv(65_536)
+                caller.sendall(wire.line_of(start) + wire.line_of(end))
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        told: list[wire.Started] = []
+        request = wire.Run(task="t", wait=True)
+        assert wire.ask_and_wait(str(tmp_path), request, told.append, lambda: None) == end
+        answering.join()
+    assert told == [start]
+
+
 def test_run_follow_shows_what_it_prints(living: Living) -> None:
     result = cronpoll(living, "run", "db-one", "--follow")
     assert (result.exit_code, result.stdout) == (7, "said\n")
@@ -101,7 +125,7 @@ def test_ctrl_c_leaves_the_run_alone_and_stop_run_ends_it(living: Living) -> Non
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == f"long: started as {run_id}\n"
         waiting.send_signal(signal.SIGINT)
-        _, said = waiting.communicate(timeout=30)
+        _, said = waiting.communicate(timeout=180)
         assert waiting.returncode == 130
     assert said == f"cronpoll: the run {run_id} goes on; cronpoll stop-run long ends it\n"
     ended: list[Any] = []
@@ -161,7 +185,7 @@ def stranger(living: Living, groups: str, *words: str) -> subprocess.CompletedPr
     surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", STRANGER, groups, *words, "--state-dir", str(living.state)]
     return subprocess.run(
-        command, capture_output=True, text=True, env=surroundings, timeout=60, check=False
+        command, capture_output=True, text=True, env=surroundings, timeout=180, check=False
     )
 
 

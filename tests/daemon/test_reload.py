@@ -358,8 +358,10 @@ def test_last_good_starts_from_the_accepted_copy_and_takes_the_corrected_file(
     daemon.following("--last-good")
     assert_every_problem_is_told(daemon.wait_for("ConfigRejected", since=mark), daemon.config)
     assert [event["taskName"] for event in daemon.events("TaskScheduled", since=mark)] == ["second"]
+    corrected = len(daemon.log)
     daemon.write(registry(task("third")))
     daemon.wait_for("TaskRunCompleted", taskName="third")
+    daemon.wait_for("ConfigAccepted", since=corrected)  # the copy is made by then
     assert len(daemon.events("ConfigRejected", since=mark)) == 1
     assert (daemon.state / "last-good.toml").read_text() == daemon.config.read_text()
 

@@ -76,9 +76,11 @@ class Cluster:
         self.lock = threading.Lock()
         self.added: list[dict[str, Any]] = []
         """Every Job that was ever created, once for each uid, in order."""
+        self.seen: set[str] = set()
         self.removed: dict[str, float] = {}
         self.ended: dict[str, float] = {}
-        self.born: dict[str, float] = {}
+        self.started: dict[str, float] = {}
+        """When a Job was first seen that is not suspended: its Pods are made."""
         self.delete_at_once: set[str] = set()
         self._threads: list[threading.Thread] = []
 
@@ -177,13 +179,13 @@ class Cluster:
         return [job["metadata"]["annotations"][OF_PERIOD] for job in self.jobs_of(namespace, name)]
 
     def doubles(self) -> list[tuple[str, str, str]]:
-        """Periods for which there was more than one Job."""
+        """Periods for which more than one Job was started."""
         seen, found = set(), []
         with self.lock:
             for job in self.added:
                 metadata = job["metadata"]
                 period = metadata.get("annotations", {}).get(OF_PERIOD)
-                if period is None:
+                if period is None or metadata["uid"] not in self.started:
                     continue
                 key = metadata["namespace"], metadata["labels"][OF_KRONJOB], period
                 if key in seen:
@@ -195,7 +197,9 @@ class Cluster:
         found, until = [], 0.0
         for job in self.jobs_of(namespace, name):
             uid = job["metadata"]["uid"]
-            if self.born[uid] < until:
+            if uid not in self.started:
+                continue
+            if self.started[uid] < until:
                 found.append(job["metadata"]["name"])
             until = min(self.ended.get(uid, 1e12), self.removed.get(uid, 1e12))
         return found
@@ -232,9 +236,11 @@ class Cluster:
     def _job(self, what: str, job: dict[str, Any]) -> None:
         uid, now = job["metadata"]["uid"], time.monotonic()
         with self.lock:
-            if uid not in self.born:
-                self.born[uid] = now
+            if uid not in self.seen:
+                self.seen.add(uid)
                 self.added.append(job)
+            if not job["spec"].get("suspend"):
+                self.started.setdefault(uid, now)
             if what == "DELETED":
                 self.removed.setdefault(uid, now)
             for condition in job.get("status", {}).get("conditions") or ():

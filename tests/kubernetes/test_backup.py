@@ -27,11 +27,11 @@ def test_a_restored_backup_brings_back_no_period_that_the_status_knows(
                     for each in cluster.handled(namespace, "report")
                     if each.get("result") == "succeeded"
                 ],
-                60,
+                300,
             )
             eventually(
                 lambda: not cluster.get(f"/apis/batch/v1/namespaces/{namespace}/jobs")["items"],
-                120,
+                300,
                 "the Job is gone",
             )
             known = {each["period"] for each in cluster.handled(namespace, "report")}
@@ -44,7 +44,7 @@ def test_a_restored_backup_brings_back_no_period_that_the_status_knows(
             operator.signal(signal.SIGCONT)
             count = len(cluster.periods_of(namespace, "report"))
             eventually(
-                lambda: len(cluster.periods_of(namespace, "report")) > count, 150, "the next minute"
+                lambda: len(cluster.periods_of(namespace, "report")) > count, 300, "the next minute"
             )
             for name in ("kube-apiserver", "etcd"):
                 plane.stop(name)
@@ -54,7 +54,7 @@ def test_a_restored_backup_brings_back_no_period_that_the_status_knows(
             plane.start_apiserver()
             count = len(cluster.periods_of(namespace, "report"))
             eventually(
-                lambda: len(cluster.periods_of(namespace, "report")) > count, 200, "work goes on"
+                lambda: len(cluster.periods_of(namespace, "report")) > count, 300, "work goes on"
             )
             periods = cluster.periods_of(namespace, "report")
             assert all(periods.count(each) == 1 for each in known)

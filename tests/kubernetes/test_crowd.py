@@ -3,12 +3,20 @@ between plan and time: another takes the plans over, and no period has two Jobs.
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cronpoll.operator.api import JOBS, ConflictError
+from cronpoll.operator.decision import job_name
+from cronpoll.operator.jobs import job_manifest
+from cronpoll.operator.kronjob import read
+from cronpoll.operator.ledger import Run
 from cronpoll.operator.queue import CROWD
+from cronpoll.operator.server import Server
 from tests.kubernetes.cluster import KRONJOBS, Cluster, Operator, eventually, kronjob
 
 pytestmark = pytest.mark.kubernetes
@@ -48,3 +56,46 @@ def test_plans_of_a_dead_operator_are_carried_out_once(cluster: Cluster, tmp_pat
         )
         assert operator.stop() == 0
     assert cluster.doubles() == []
+
+
+def test_a_planned_job_is_started_or_withdrawn_and_never_both(cluster: Cluster) -> None:
+    """The server refuses what names an old version of a Job, whichever comes first."""
+    cluster.namespace(NS)
+    found = read(kronjob("report") | {"metadata": {"name": "report", "namespace": NS, "uid": "u"}})
+    assert not isinstance(found, list)
+
+    async def raced(number: int) -> tuple[str, str]:
+        server = await Server.connect(str(cluster.plane.kubeconfig))
+        period = datetime(2026, 3, 1, 12, number, tzinfo=UTC)
+        run = Run(job_name("report", period), period, period)
+        body = job_manifest(found, run)
+        del body["metadata"]["ownerReferences"]
+        try:
+            uid = (await server.create(JOBS, NS, body))["metadata"]["uid"]
+
+            async def begin(version: str) -> None:
+                await server.change_job(NS, run.job, uid, version=version, suspend=False)
+
+            async def withdraw(version: str) -> None:
+                await server.delete(JOBS, NS, run.job, uid, version=version)
+
+            async def tried(what: Any, version: str) -> str:
+                try:
+                    await what(version)
+                except ConflictError:
+                    return "conflict"
+                return "done"
+
+            first, second = (begin, withdraw) if number % 2 else (withdraw, begin)
+            results = "conflict", ""
+            while results[0] == "conflict":  # its controller writes into it, too
+                seen = await server.get(JOBS, NS, run.job)
+                version = seen["metadata"]["resourceVersion"]
+                results = await tried(first, version), await tried(second, version)
+            await server.change_job(NS, run.job, uid, release=True)
+            return results
+        finally:
+            await server.close()
+
+    results = [asyncio.run(raced(number)) for number in range(12)]
+    assert results == [("done", "conflict")] * 12

@@ -16,7 +16,9 @@ import pytest
 from cronpoll.core.text import utc_text
 from cronpoll.operator.api import OF_CHOSEN, OF_PERIOD
 from cronpoll.operator.decision import calendar, job_name
+from cronpoll.operator.jobs import job_manifest
 from cronpoll.operator.kronjob import read
+from cronpoll.operator.ledger import Run
 from tests.kubernetes.cluster import JOBS, KRONJOBS, Cluster, Operator, eventually, kronjob, minutes
 
 pytestmark = pytest.mark.kubernetes
@@ -138,6 +140,8 @@ def test_kubectl_answers_when_next_and_what_happened_last(lived: Lived) -> None:
     described = lived.cluster.plane.kubectl("describe", "kronjob", "-n", NS, "plain")
     assert "TaskRunStarted" in described
     assert "TaskRunCompleted" in described
+    told = [line for line in described.splitlines() if line.split()[:2] == ["Reason:", "started"]]
+    assert len(told) >= 3  # each period has its reason
 
 
 def test_history_limits_of_zero_leave_no_job_and_no_period_comes_back(lived: Lived) -> None:
@@ -160,7 +164,7 @@ def test_queue_starts_what_fell_into_a_run_directly_after_it(lived: Lived) -> No
     jobs = lived.cluster.jobs_of(NS, "queue")
     assert len(jobs) >= 2
     first, second = (job["metadata"]["uid"] for job in jobs[:2])
-    assert 0 <= lived.cluster.born[second] - lived.cluster.ended[first] < 20
+    assert 0 <= lived.cluster.started[second] - lived.cluster.ended[first] < 20
 
 
 def test_forbid_skips_what_falls_into_a_run(lived: Lived) -> None:
@@ -259,6 +263,22 @@ def test_a_deleted_kronjob_takes_its_jobs_along(lived: Lived) -> None:
 
     eventually(lambda: not left(), 90)
     assert len(lived.cluster.periods_of(NS, "gone")) == 1
+
+
+def test_a_job_that_was_created_in_vain_never_gets_a_pod(lived: Lived) -> None:
+    """As a request creates it that was on its way for a day."""
+    owner = lived.cluster.kronjob(NS, "plain")
+    found = read(owner)
+    assert not isinstance(found, list)
+    period = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(days=1)
+    name = job_name("plain", period)
+    late = job_manifest(found, Run(name, period, period, found.generation))
+    assert lived.cluster.ask("POST", f"{JOBS}/namespaces/{NS}/jobs", late)[0] == 201
+    path = f"{JOBS}/namespaces/{NS}/jobs/{name}"
+    eventually(lambda: lived.cluster.ask("GET", path)[0] == 404, 60, "it is deleted")
+    pods = f"/api/v1/namespaces/{NS}/pods?labelSelector=batch.kubernetes.io/job-name={name}"
+    assert lived.cluster.get(pods)["items"] == []
+    assert name not in {each.get("job") for each in lived.cluster.handled(NS, "plain")}
 
 
 def test_no_finalizer_is_left_on_a_job(lived: Lived) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from cronpoll.testing import run
 from tests.operator.simulated import Life, Operator, SimulatedServer
 
-WRITES = ("create", "apply_status", "delete", "release")
+WRITES = ("create", "apply_status", "delete", "change_job")
 
 
 def told(name: str) -> None:
@@ -30,7 +30,7 @@ def told(name: str) -> None:
                 shown = (
                     arguments[1],
                     arguments[3],
-                    [(each["job"], each.get("uid"), each["claim"]) for each in runs],
+                    [(each["job"], each.get("uid")) for each in runs],
                 )
             print(f"{self.clock.wall():%H:%M:%S.%f}", name, shown, outcome)
 

@@ -64,18 +64,22 @@ class Miniature:
                 del self.ends[name]
         ledger = None if self.written is None else decoded(self.written)
         now = Now(self.now, self.now.timestamp(), self.since)
-        decision = decide(kronjob, ledger, Jobs(self.jobs, live=True), now, self.schedules, "me")
+        decision = decide(kronjob, ledger, Jobs(self.jobs, live=True), now, self.schedules)
         self.written = encoded(decision.ledger)
         self.events += decision.events
         for run in decision.create:
             assert run.job not in self.jobs
             self.created.append(run.job)
-            self.jobs[run.job] = Job(run.job, f"uid-{len(self.created)}", kronjob.uid, kept=True)
+            uid = f"uid-{len(self.created)}"
+            self.jobs[run.job] = Job(run.job, uid, kronjob.uid, kept=True, held=True, generation=1)
+        for run in decision.start:
+            assert self.jobs[run.job].uid == run.uid
+            self.jobs[run.job] = Job(run.job, run.uid, kronjob.uid)
             self.ends[run.job] = (
                 self.now + timedelta(seconds=self.lasts),
                 "failed" if self.fails else "succeeded",
             )
-        for name, _, reason in decision.delete:
+        for name, _, reason, _ in decision.delete:
             self.deleted.append((name, reason))
             self.jobs.pop(name, None)
             self.ends.pop(name, None)
@@ -91,7 +95,8 @@ class Miniature:
         for _ in range(20):
             before = self.written
             decision = self.look()
-            if self.written == before and not decision.create and not decision.delete:
+            done = not (decision.create or decision.start or decision.delete)
+            if self.written == before and done:
                 return
         raise AssertionError("no end of looks")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,7 +33,7 @@ from cronpoll.operator.api import (
     UnavailableError,
 )
 from cronpoll.operator.controller import Controller
-from cronpoll.operator.decision import calendar
+from cronpoll.operator.decision import SUSPENDED, TOO_LATE, calendar
 from cronpoll.operator.kronjob import read
 from cronpoll.operator.ledger import OUTCOMES_KEPT, Ledger, decoded
 from cronpoll.operator.watching import Follower
@@ -58,11 +58,19 @@ class SimulatedServer:
         self.history: list[tuple[int, str, str, dict[str, Any]]] = []
         self.forgotten = 0
         self.created: list[tuple[datetime, dict[str, Any]]] = []
+        self.started: list[tuple[datetime, dict[str, Any]]] = []
+        """Jobs, when the Job controller was allowed to make their Pods."""
+        self.by_hand: Callable[[], bool] = lambda: False
+        """Whether somebody deletes a Job just after it was written."""
+        self.by_hands: set[str] = set()
+        """The names of Jobs that were deleted so."""
+        self.unstarted: set[str] = set()
+        """The names of Jobs that were deleted by an operator because they could not be started."""
         self.ended: dict[str, datetime] = {}
         self.news = asyncio.Event()
         self.uids = 0
 
-    def _record(self, kind: str, what: str, found: dict[str, Any]) -> None:
+    def record(self, kind: str, what: str, found: dict[str, Any]) -> None:
         self.version += 1
         found["metadata"]["resourceVersion"] = str(self.version)
         self.history.append((self.version, kind, what, copy.deepcopy(found)))
@@ -74,7 +82,7 @@ class SimulatedServer:
         key = kind, metadata["namespace"], metadata["name"]
         what = "MODIFIED" if key in self.objects else "ADDED"
         self.objects[key] = found
-        self._record(kind, what, found)
+        self.record(kind, what, found)
         return copy.deepcopy(found)
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
@@ -93,7 +101,19 @@ class SimulatedServer:
         found["metadata"]["creationTimestamp"] = utc_text(self.clock.wall().replace(microsecond=0))
         if kind == "jobs":
             self.created.append((self.clock.wall(), copy.deepcopy(found)))
-        return self.put(kind, found)
+        answer = self.put(kind, found)
+        if kind == "jobs":
+            self._written(found, was_held=True)
+        return answer
+
+    def _written(self, found: dict[str, Any], *, was_held: bool) -> None:
+        metadata = found["metadata"]
+        if was_held and not found["spec"]["suspend"] and "deletionTimestamp" not in metadata:
+            self.started.append((self.clock.wall(), copy.deepcopy(found)))
+            found["status"]["startTime"] = utc_text(self.clock.wall().replace(microsecond=0))
+            self.put("jobs", found)
+        if self.by_hand():
+            self.deleted_by_hand(metadata)
 
     def apply_status(
         self, namespace: str, name: str, uid: str, version: str, status: Any
@@ -102,12 +122,28 @@ class SimulatedServer:
         if found["metadata"]["resourceVersion"] != version or found["metadata"]["uid"] != uid:
             raise ConflictError(name)
         found["status"] = copy.deepcopy(status)
-        return self.put("kronjobs", found)
+        answer = self.put("kronjobs", found)
+        for job in self.matching("jobs", f"{OF_KRONJOB}={name}"):
+            if self.by_hand():
+                self.deleted_by_hand(job["metadata"])
+        return answer
 
-    def delete(self, namespace: str, name: str, uid: str) -> None:
+    def deleted_by_hand(self, metadata: dict[str, Any]) -> None:
+        with suppress(NotFoundError, ConflictError):
+            self.delete(metadata["namespace"], metadata["name"], metadata["uid"])
+            self.by_hands.add(metadata["name"])
+
+    def _job(self, namespace: str, name: str, uid: str, version: str) -> dict[str, Any]:
         found = self.get("jobs", namespace, name)
-        if found["metadata"]["uid"] != uid:
+        metadata = found["metadata"]
+        if metadata["uid"] != uid or (version and metadata["resourceVersion"] != version):
             raise ConflictError(name)
+        return found
+
+    def delete(self, namespace: str, name: str, uid: str, version: str = "") -> None:
+        found = self._job(namespace, name, uid, version)
+        if version and self._barred(namespace, found["metadata"]["labels"][OF_KRONJOB]):
+            self.unstarted.add(name)
         if found["metadata"].get("finalizers"):
             if "deletionTimestamp" not in found["metadata"]:
                 found["metadata"]["deletionTimestamp"] = utc_text(self.clock.wall())
@@ -115,23 +151,39 @@ class SimulatedServer:
             return
         self._remove(found)
 
+    def _barred(self, namespace: str, name: str) -> bool:
+        """Whether there can be a reason to delete a Job instead of starting it."""
+        spec = self.get("kronjobs", namespace, name)["spec"]
+        return spec.get("suspend", False) or "startingDeadlineSeconds" in spec
+
     def _remove(self, found: dict[str, Any]) -> None:
         metadata = found["metadata"]
         del self.objects["jobs", metadata["namespace"], metadata["name"]]
         self.ended.setdefault(metadata["uid"], self.clock.wall())
-        self._record("jobs", "DELETED", found)
+        self.record("jobs", "DELETED", found)
 
-    def release(self, namespace: str, name: str, uid: str) -> None:
-        found = self.get("jobs", namespace, name)
-        if found["metadata"]["uid"] != uid:
-            raise ConflictError(name)
-        found["metadata"]["finalizers"] = [
-            each for each in found["metadata"]["finalizers"] if each != KEPT
-        ]
-        if "deletionTimestamp" in found["metadata"] and not found["metadata"]["finalizers"]:
+    def change_job(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        version: str,
+        suspend: bool | None,
+        release: bool,
+    ) -> dict[str, Any]:
+        found = self._job(namespace, name, uid, version)
+        metadata, was_held = found["metadata"], found["spec"]["suspend"]
+        if suspend is not None:
+            found["spec"]["suspend"] = suspend
+        if release:
+            metadata["finalizers"] = [each for each in metadata["finalizers"] if each != KEPT]
+        if "deletionTimestamp" in metadata and not metadata["finalizers"]:
+            answer = copy.deepcopy(found)
             self._remove(found)
-        else:
-            self.put("jobs", found)
+            return answer
+        answer = self.put("jobs", found)
+        self._written(found, was_held=was_held)
+        return answer
 
     def finish(self, found: dict[str, Any], kind: str) -> None:
         now = utc_text(self.clock.wall())
@@ -171,11 +223,21 @@ class SimulatedApi:
         self.calls = 0
         self.dies_at: int | None = None
         self.died = asyncio.Event()
+        self.stops_at: int | None = None
+        self.stopped = asyncio.Event()
         self.late: set[asyncio.Task[Any]] = set()
 
     async def _asked(self, work: Any, *, write: bool) -> Any:
-        """A request. It is sent at once: an operator that is stopped while it waits has sent it."""
+        """A request. The operator may be stopped just before it is sent: what it is based on is
+        then as old as the stop is long."""
         self.calls += 1
+        if self.stops_at is not None and self.calls >= self.stops_at:
+            self.stops_at = None
+            self.running.clear()
+            self.stopped.set()
+            await self._continued()
+        elif self.chance.random() < 0.5:
+            await self._continued()
         if self.dies_at is not None and self.calls >= self.dies_at:
             self.died.set()
             if self.chance.random() < 0.5:  # sent, and then killed
@@ -269,12 +331,31 @@ class SimulatedApi:
         )
 
     async def delete(
-        self, kind: Any, namespace: str, name: str, uid: str, *, foreground: bool
+        self,
+        kind: Any,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        version: str = "",
+        foreground: bool = False,
     ) -> None:
-        await self._asked(lambda: self.server.delete(namespace, name, uid), write=True)
+        await self._asked(lambda: self.server.delete(namespace, name, uid, version), write=True)
 
-    async def release(self, namespace: str, name: str, uid: str) -> None:
-        await self._asked(lambda: self.server.release(namespace, name, uid), write=True)
+    async def change_job(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        version: str = "",
+        suspend: bool | None = None,
+        release: bool = False,
+    ) -> Any:
+        return await self._asked(
+            lambda: self.server.change_job(namespace, name, uid, version, suspend, release),
+            write=True,
+        )
 
 
 class SkewedClock:
@@ -312,8 +393,7 @@ class Operator:
         self.lives += 1
         self.api = SimulatedApi(self.life.server, self.life.chance, badness)
         clock = SkewedClock(self.life.clock, self.skew)
-        me = f"operator-{self.number}-{self.lives}"
-        self.controller = Controller(self.api, clock, me, crowd=self.life.crowd)
+        self.controller = Controller(self.api, clock, crowd=self.life.crowd)
         followers = [
             Follower(self.api, known, None, clock, relist=60.0)
             for known in (self.controller.kronjobs, self.controller.jobs)
@@ -371,21 +451,19 @@ class Life:
         for number, spec in enumerate(self.specs):
             found = manifest(f"kj{number}", **spec)
             self.server.put("kronjobs", found)
+        self.server.by_hand = lambda: self.badness > 0 and self.chance.random() < 0.05
         operators = [Operator(self, number) for number in range(2)]
         for operator in operators:
             operator.start(self.badness)
         around = [asyncio.create_task(self._pods()), asyncio.create_task(self._people())]
-        trouble = (
-            [asyncio.create_task(self._troubled(each)) for each in operators]
-            if self.badness
-            else []
-        )
+        trouble = [asyncio.create_task(each) for each in self._troubles(operators)]
         await self.clock.sleep(self.minutes * 60)
         for task in trouble:
             task.cancel()
         await asyncio.gather(*trouble, return_exceptions=True)
         for operator in operators:
             # Everything in order from here on, for long enough to make all of it good.
+            operator.api.stops_at = None
             operator.api.running.set()
             await operator.kill()
             operator.skew = 0.0
@@ -412,6 +490,8 @@ class Life:
                     "conditions"
                 ):
                     continue
+                if found["spec"]["suspend"]:
+                    continue
                 if self.chance.random() < 0.25:
                     self.server.finish(
                         found, self.chance.choice(["Complete", "Complete", "Failed"])
@@ -424,11 +504,8 @@ class Life:
             await asyncio.sleep(self.chance.uniform(0.1, 6.0))
             jobs = self.server.matching("jobs", OF_KRONJOB)
             for found in jobs:
-                if self.chance.random() < 0.4:
-                    with suppress(NotFoundError, ConflictError):
-                        self.server.delete(
-                            "shop", found["metadata"]["name"], found["metadata"]["uid"]
-                        )
+                if self.chance.random() < (0.02 if found["spec"]["suspend"] else 0.4):
+                    self.server.deleted_by_hand(found["metadata"])
             if self.chance.random() < 0.03:
                 self.server.forgotten = self.server.version
             if self.badness and self.chance.random() < 0.03:
@@ -443,6 +520,9 @@ class Life:
                         },
                     )
 
+    def _troubles(self, operators: list[Operator]) -> list[Coroutine[Any, Any, None]]:
+        return [self._troubled(each) for each in operators] if self.badness else []
+
     async def _troubled(self, operator: Operator) -> None:
         """Killed between any two calls, stopped, continued."""
         while True:
@@ -456,8 +536,14 @@ class Life:
                 await asyncio.sleep(self.chance.choice([0.0, 0.5, 5.0, 50.0]))
                 operator.start(self.badness)
             else:
+                operator.api.stops_at = operator.api.calls + self.chance.randrange(1, 6)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(30.0):
+                        await operator.api.stopped.wait()
                 operator.api.running.clear()
-                await asyncio.sleep(self.chance.choice([0.5, 5.0, 40.0, 100.0]))
+                await asyncio.sleep(self.chance.choice([0.5, 5.0, 40.0, 100.0, 250.0]))
+                operator.api.stops_at = None
+                operator.api.stopped.clear()
                 operator.api.running.set()
 
     # -- the judge --
@@ -469,11 +555,11 @@ class Life:
 
     def _one_job_per_period(self) -> None:
         seen: set[tuple[str, str]] = set()
-        for when, job in self.server.created:
+        for when, job in self.server.started:
             metadata = job["metadata"]
             period = metadata["labels"][OF_KRONJOB], metadata["annotations"][OF_PERIOD]
             if period in seen:
-                raise Broken(f"{when}: a second Job for {period}")
+                raise Broken(f"{when}: a second Job was started for {period}")
             seen.add(period)
             nominal = datetime.fromisoformat(period[1])
             if nominal.second or when < nominal - timedelta(minutes=6):
@@ -484,7 +570,7 @@ class Life:
             if spec["concurrencyPolicy"] == "Allow":
                 continue
             until: datetime | None = None
-            for when, job in self.server.created:
+            for when, job in self.server.started:
                 if job["metadata"]["labels"][OF_KRONJOB] != f"kj{number}":
                     continue
                 if until is not None and when < until:
@@ -498,7 +584,7 @@ class Life:
         known = {entry.job for entry in ledger.entries if entry.outcome == "executed"}
         full = len(ledger.entries) == OUTCOMES_KEPT
         since = ledger.entries[-1].at if full else datetime.min.replace(tzinfo=UTC)
-        for when, job in self.server.created:
+        for when, job in self.server.started:
             metadata = job["metadata"]
             if metadata["labels"][OF_KRONJOB] != name or metadata["name"] in known:
                 continue
@@ -509,25 +595,70 @@ class Life:
         for found in self.server.matching("jobs", OF_KRONJOB):
             if KEPT in found["metadata"]["finalizers"]:
                 raise Broken(f"{found['metadata']['name']} is kept for ever")
-        made = {job["metadata"]["name"] for _, job in self.server.created}
+        made = {job["metadata"]["name"] for _, job in self.server.started} | self.server.by_hands
+        made |= self.server.unstarted
         for number in range(len(self.specs)):
             found = self.server.get("kronjobs", "shop", f"kj{number}")
             ledger = decoded(found["status"]["ledger"])
-            if ledger.runs and any(not run.uid for run in ledger.runs):
-                raise Broken(f"kj{number}: a run is wanted for ever: {ledger.runs}")
+            if ledger.runs:
+                raise Broken(f"kj{number}: a run is open for ever: {ledger.runs}")
             if ledger.plan is not None:
                 raise Broken(f"kj{number}: a plan is kept for ever: {ledger.plan}")
             lost = [
                 entry.job
                 for entry in ledger.entries
-                if entry.outcome == "executed" and entry.job not in made
+                if entry.outcome == "executed"
+                and entry.job not in made
+                and entry.result != "replaced"
+                and entry.reason not in (SUSPENDED, TOO_LATE)
             ]
             if lost:
-                raise Broken(f"kj{number}: executed, and there was no Job: {lost}")
+                raise Broken(f"kj{number}: executed, and no Job was started: {lost}")
             self._all_known(f"kj{number}", ledger)
+            for entry in ledger.entries:
+                deleted = self.server.by_hands | self.server.unstarted
+                if entry.result == "deleted" and entry.job not in deleted:
+                    raise Broken(f"kj{number}: nobody deleted the Job {entry.job}")
             kronjob = read(found)
             assert not isinstance(kronjob, list)
             if not ledger.task.is_suspended:
                 raise Broken(f"kj{number}: the last edit was not taken up")
             due = calendar().due_times(kronjob.identity, ledger.task.config)
             assert due.windowed or due.next_after(ledger.task.settled_until) is not None
+
+
+class Stopped(Life):
+    """Two operators, and one is stopped just before it sends its request of that number, long
+    enough for the other to do everything. Meanwhile somebody edits, suspends or deletes."""
+
+    def __init__(self, call: int, meanwhile: str, crowd: int) -> None:
+        super().__init__(call, minutes=7, badness=0.0, crowd=crowd)
+        self.call, self.meanwhile = call, meanwhile
+        policy = self.chance.choice(["Queue", "Forbid", "Replace"])
+        self.specs = [
+            {
+                "schedule": "* * * * *",
+                "concurrencyPolicy": policy,
+                "successfulJobsHistoryLimit": 0,
+            }
+        ]
+
+    def _troubles(self, operators: list[Operator]) -> list[Coroutine[Any, Any, None]]:
+        return [self._stopped(operators[self.call % 2])]
+
+    async def _stopped(self, operator: Operator) -> None:
+        operator.api.stops_at = self.call
+        await operator.api.stopped.wait()
+        until = self.clock.monotonic() + 150.0
+        while self.clock.monotonic() < until:
+            match self.meanwhile:
+                case "edited":
+                    seconds = self.chance.choice(["0s", "20s", "40s"])
+                    self.server.edit("shop", "kj0", window={"mode": "after", "duration": seconds})
+                case "suspended":
+                    self.server.edit("shop", "kj0", suspend=self.chance.random() < 0.5)
+                case "deleted":
+                    for job in self.server.matching("jobs", OF_KRONJOB):
+                        self.server.deleted_by_hand(job["metadata"])
+            await asyncio.sleep(self.chance.choice([0.02, 0.5, 7.0]))
+        operator.api.running.set()

@@ -41,7 +41,7 @@ def verdict(
     jobs = []
     for entry in decoded(cluster.written).entries:
         if entry.job in cluster.jobs:
-            made = job_manifest(kronjob, Run(entry.job, entry.period, entry.period, "me"))
+            made = job_manifest(kronjob, Run(entry.job, entry.period, entry.period))
             made["metadata"]["uid"] = cluster.jobs[entry.job].uid
             jobs.append(made)
     return judged(found, jobs, cluster.now)
@@ -82,7 +82,7 @@ LIES: dict[str, tuple[Callable[[Ledger], Ledger], str]] = {
     ),
     "a Job that was never created": (
         lambda ledger: msgspec.structs.replace(
-            ledger, runs=(Run("report-1", at(START), at(START), "me"),)
+            ledger, runs=(Run("report-1", at(START), at(START)),)
         ),
         "was not created",
     ),

@@ -6,6 +6,7 @@ import asyncio
 import random
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from cronpoll import Registration
@@ -14,7 +15,7 @@ from cronpoll.operator.decision import Job, Jobs, calendar, decide, job_name
 from cronpoll.operator.kronjob import read
 from cronpoll.operator.ledger import Ledger, UnreadableLedgerError, decoded, encoded
 from cronpoll.testing import World, run
-from tests.operator.miniature import Miniature, at, manifest
+from tests.operator.miniature import POD, Miniature, at, manifest
 
 RUN = ("executed", "succeeded")
 
@@ -149,26 +150,33 @@ def test_history_limits_delete_the_oldest_and_the_ledger_does_not_need_them() ->
 def decided(jobs: Jobs, ledger: Ledger, now: str = "2026-03-01T12:00:05Z", **spec):
     kronjob = read(manifest(**spec))
     moment = Now(at(now), 0.0, at("2026-03-01T00:00Z"))
-    return decide(kronjob, ledger, jobs, moment, calendar(), "other")
+    return decide(kronjob, ledger, jobs, moment, calendar())
 
 
 def wanted() -> Ledger:
-    """A ledger with a run whose Job is not there yet, claimed by `me`."""
+    """A ledger with a run whose Job is not there yet."""
     cluster = Miniature("2026-03-01T11:59:30Z")
     cluster.settle()
     cluster.now = at("2026-03-01T12:00:00Z")
     return cluster.look().ledger
 
 
-def test_a_job_is_created_by_whoever_claimed_it_until_another_takes_the_claim_over() -> None:
+def held(uid: str = "u1", generation: int = 1, **more) -> Jobs:
+    """The Job of that run, as it is created."""
+    name = minute("2026-03-01T12:00Z")
+    job = Job(name, uid, "uid-report", kept=True, held=True, generation=generation, **more)
+    return Jobs({name: job})
+
+
+def test_a_job_is_created_by_whoever_looks_and_started_when_the_ledger_has_its_uid() -> None:
     ledger = wanted()
-    assert decided(Jobs({}), ledger).create == ()
-    kronjob, now = read(manifest()), Now(at("2026-03-01T12:00:30Z"), 0.0, at("2026-03-01T00:00Z"))
-    taken = decide(
-        kronjob, ledger, Jobs({}), now, calendar(), "other", take_over=[(ledger.runs[0].job, "me")]
-    )
-    assert [(run.job, run.claim) for run in taken.create] == [(ledger.runs[0].job, "other")]
-    assert len(taken.ledger.task.runs) == 1  # the same run
+    asked = decided(Jobs({}), ledger)
+    assert asked.ledger == ledger
+    assert (asked.create, asked.start) == (ledger.runs, ())
+    found = decided(held(), ledger)
+    assert [run.uid for run in found.ledger.runs] == ["u1"]
+    assert (found.create, found.start, found.release) == ((), found.ledger.runs, ())
+    assert len(found.ledger.task.runs) == 1  # the same run
 
 
 def test_a_job_of_ours_is_success_and_a_strangers_is_a_failure() -> None:
@@ -176,20 +184,29 @@ def test_a_job_of_ours_is_success_and_a_strangers_is_a_failure() -> None:
     name = ledger.runs[0].job
     ours = decided(Jobs({name: Job(name, "u1", "uid-report", kept=True)}), ledger)
     assert ours.ledger.runs[0].uid == "u1"
-    assert ours.release == ((name, "u1"),)
+    assert (ours.start, ours.release) == ((), ((name, "u1"),))
     strange = decided(Jobs({name: Job(name, "u1", "")}), ledger)
     assert strange.ledger.runs == ()
     assert strange.ledger.entries[0].result == "failed"
     assert strange.delete == strange.release == ()
 
 
-def test_a_second_job_of_a_call_that_was_long_on_its_way_is_deleted() -> None:
-    ledger = wanted()
-    name = ledger.runs[0].job
-    bound = decided(Jobs({name: Job(name, "u1", "uid-report")}), ledger).ledger
-    late = decided(Jobs({name: Job(name, "u2", "uid-report")}, live=True), bound)
-    assert [(each.name, each.uid, each.reason) for each in late.delete] == [(name, "u2", "second")]
-    assert late.ledger.entries[0].result == "deleted"
+def test_a_job_of_a_call_that_was_long_on_its_way_is_deleted_and_never_started() -> None:
+    bound = decided(held(), wanted()).ledger
+    for ledger in (bound, decided(held()._replace(live=True), bound, "2026-03-01T12:30Z").ledger):
+        late = decided(held("u2")._replace(live=True), ledger)
+        assert [(each.uid, each.reason) for each in late.delete] == [("u2", "unknown")]
+        assert [uid for _, uid in late.release] == ["u2"]
+        assert late.start == late.create == ()
+        assert late.ledger.entries[0].result == "deleted"
+
+
+def test_a_job_that_is_deleted_before_it_is_started_counts_as_the_one_of_its_period() -> None:
+    found = decided(held(deleting=True), wanted())
+    assert (found.start, [uid for _, uid in found.release]) == ((), ["u1"])
+    gone = decided(Jobs({}, live=True), found.ledger)
+    assert gone.ledger.entries[0].result == "deleted"
+    assert gone.create == ()
 
 
 def test_a_watch_is_not_enough_where_a_running_job_decides() -> None:
@@ -238,11 +255,12 @@ class Planned:
         self.spec, self.ledger, self.schedules = spec, None, calendar()
         self.at("11:20:00")
 
-    def at(self, time: str, jobs: Jobs | None = None, me: str = "me", **options):
+    def at(self, time: str, jobs: Jobs | None = None, generation: int = 1, **options):
         kronjob = read(manifest(**self.spec))
+        kronjob = msgspec.structs.replace(kronjob, generation=generation)
         now = Now(at(f"2026-03-01T{time}Z"), 0.0, at("2026-03-01T10:00Z"))
         jobs = Jobs({}) if jobs is None else jobs
-        decided = decide(kronjob, self.ledger, jobs, now, self.schedules, me, **options)
+        decided = decide(kronjob, self.ledger, jobs, now, self.schedules, **options)
         self.ledger = decoded(encoded(decided.ledger))
         return decided
 
@@ -250,50 +268,55 @@ class Planned:
 NOON = minute("2026-03-01T12:00Z")
 
 
-def job_at_noon(live: bool = False, **more) -> Jobs:
-    made = at("2026-03-01T12:00:03Z")
-    return Jobs({NOON: Job(NOON, "u1", "uid-report", kept=True, created_at=made, **more)}, live)
+def planned(**spec) -> Planned:
+    """It was planned, and the ledger has the uid of the Job."""
+    cluster = Planned(**spec)
+    cluster.at("11:59:51", ahead=SOON)
+    cluster.at("11:59:52", held())
+    assert cluster.ledger.plan.uid == "u1"
+    return cluster
+
+
+def begun(live: bool = False, **more) -> Jobs:
+    started = at("2026-03-01T12:00:03Z")
+    job = Job(NOON, "u1", "uid-report", kept=True, started_at=started, generation=1, **more)
+    return Jobs({NOON: job}, live)
 
 
 def test_in_a_crowd_a_start_is_planned_some_seconds_before() -> None:
     cluster = Planned()
     assert cluster.at("11:59:45", ahead=SOON).ledger.plan is None
-    planned = cluster.at("11:59:51", ahead=SOON)
-    assert (planned.ledger.plan.job, planned.ledger.plan.claim) == (NOON, "me")
-    assert (planned.create, planned.events, planned.ledger.entries) == ((), (), ())
-    assert cluster.at("11:59:58").ledger == planned.ledger  # also if the crowd is gone
-    due = cluster.at("12:00:01")
-    assert due.planned
-    assert due.create == (planned.ledger.plan,)
+    found = cluster.at("11:59:51", ahead=SOON)
+    assert found.ledger.plan.job == NOON
+    assert (found.create, found.events) == ((found.ledger.plan,), ())
+    assert (found.ledger.entries, found.ledger.runs) == ((), ())
+    found = cluster.at("11:59:58", held())  # also if the crowd is gone
+    assert found.ledger.plan.uid == "u1"
+    assert (found.create, found.start, found.delete, found.release) == ((), (), (), ())
+    assert cluster.at("12:00:01", held()).begin == found.ledger.plan
 
 
-def test_without_a_plan_the_ledger_comes_first() -> None:
-    decided = Planned().at("12:00:01", ahead=SOON)
-    assert decided.create
-    assert not decided.planned
+def test_without_a_plan_in_the_ledger_the_ledger_comes_first() -> None:
+    assert Planned().at("12:00:01", ahead=SOON).begin is None
+    cluster = Planned()
+    cluster.at("11:59:51", ahead=SOON)
+    found = cluster.at("12:00:01", held())  # its uid is not in the ledger yet
+    assert found.begin is None
+    assert [run.uid for run in found.start] == ["u1"]
+    assert found.ledger.entries[0].job == NOON
 
 
-@pytest.mark.parametrize("me", ["me", "another"])
-def test_a_plan_whose_job_is_there_was_carried_out_when_it_was_due(me: str) -> None:
-    """Whoever looks, however late, and whatever the spec says by then."""
-    cluster = Planned(startingDeadlineSeconds=20)
-    cluster.at("11:59:55", ahead=SOON)
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_plan_whose_job_was_started_was_carried_out_when_it_was_due(generation: int) -> None:
+    """However late somebody looks, and whatever the spec says by then."""
+    cluster = planned(startingDeadlineSeconds=20)
     cluster.spec = {"suspend": True}
-    found = cluster.at("14:10:00", job_at_noon(), me)
+    found = cluster.at("14:10:00", begun(), generation)
     (entry,) = found.ledger.entries
     assert (entry.outcome, entry.job, entry.at) == ("executed", NOON, at("2026-03-01T12:00:03Z"))
     assert [run.uid for run in found.ledger.runs] == ["u1"]
     assert (found.ledger.plan, found.create, found.release) == (None, (), ((NOON, "u1"),))
     assert found.ledger.task.is_suspended
-
-
-def test_a_plan_whose_answer_was_lost_is_carried_out_again() -> None:
-    cluster = Planned(startingDeadlineSeconds=20)
-    cluster.at("11:59:55", ahead=SOON)
-    found = cluster.at("12:01:00", asked=[NOON])
-    assert [run.job for run in found.create] == [NOON]
-    assert not found.planned
-    assert cluster.at("12:01:01", refused={NOON: "no"}).ledger.entries[0].result == "failed"
 
 
 @pytest.mark.parametrize(
@@ -305,29 +328,43 @@ def test_a_plan_whose_answer_was_lost_is_carried_out_again() -> None:
         ({"startingDeadlineSeconds": 5}, "12:00:30", "missed"),
     ],
 )
-def test_a_plan_that_is_not_wanted_any_more_is_dropped(spec, time, outcome) -> None:
-    cluster = Planned(startingDeadlineSeconds=5)
-    cluster.at("11:59:55", ahead=SOON)
-    cluster.spec = spec
-    found = cluster.at(time, ahead=SOON)
-    assert (found.ledger.plan, found.create) == (None, ())
+def test_a_plan_that_is_not_wanted_any_more_is_withdrawn(spec, time, outcome) -> None:
+    cluster = planned(startingDeadlineSeconds=5)
+    plan, cluster.spec = cluster.ledger.plan, spec
+    found = cluster.at(time, held(), ahead=SOON)
+    assert found.withdraw == plan
+    assert (found.ledger.plan, found.begin, found.create, found.start) == (None, None, (), ())
     assert [entry.outcome for entry in found.ledger.entries] == ([outcome] if outcome else [])
 
 
-def test_the_plan_of_another_holds_everything_up_until_it_has_come_to_nothing() -> None:
-    cluster = Planned()
-    planned = cluster.at("11:59:55", ahead=SOON).ledger
-    cluster.spec = {"suspend": True}
-    held = cluster.at("12:00:20", me="another")
-    assert (held.ledger, held.create) == (planned, ())
-    over = [(NOON, "me")]
-    assert cluster.at("12:00:40", me="another", take_over=over).need_live
-    late = cluster.at("12:00:41", job_at_noon(live=True), "another", take_over=over)
-    assert late.ledger.entries[0].job == NOON
-    cluster.ledger, cluster.spec = planned, {}
-    found = cluster.at("12:00:41", Jobs({}, live=True), "another", take_over=over)
-    assert [(run.job, run.claim) for run in found.create] == [(NOON, "another")]
-    assert not found.planned
+def test_a_plan_of_an_earlier_spec_makes_room_for_one_of_this() -> None:
+    cluster = planned()
+    plan = cluster.ledger.plan
+    found = cluster.at("11:59:55", held(), 2, ahead=SOON)
+    assert (found.withdraw, found.ledger.plan) == (plan, None)
+    found = cluster.at("11:59:56", generation=2, ahead=SOON)
+    assert [(run.job, run.generation) for run in found.create] == [(NOON, 2)]
+    late = cluster.at("11:59:57", held("u9"), 2, ahead=SOON)  # a creation of before the edit
+    assert late.ledger.plan.uid == ""
+    assert [each.reason for each in late.delete] == ["unknown"]
+
+
+def test_a_planned_job_that_somebody_deletes_is_the_one_of_its_period() -> None:
+    cluster = planned()
+    assert cluster.at("11:59:55").need_live
+    found = cluster.at("11:59:56", Jobs({}, live=True))
+    assert (found.ledger.plan.uid, found.create) == ("u1", ())
+    cluster.at("12:00:00", Jobs({}, live=True))
+    found = cluster.at("12:00:01", Jobs({}, live=True))
+    assert [(each.outcome, each.result) for each in found.ledger.entries] == [
+        ("executed", "deleted")
+    ]
+    assert (found.ledger.plan, found.create) == (None, ())
+
+
+def test_jobs_that_somebody_else_starts_are_not_planned() -> None:
+    cluster = Planned(jobTemplate={"spec": {**POD["spec"], "suspend": True}})
+    assert cluster.at("11:59:55", ahead=SOON).ledger.plan is None
 
 
 CRONS = [

@@ -7,7 +7,7 @@ import pytest
 
 from cronpoll.operator import controller, decision, jobs
 from cronpoll.testing import run
-from tests.operator.simulated import Broken, Life, SimulatedServer
+from tests.operator.simulated import Broken, Life, SimulatedServer, Stopped
 
 
 def live(seed: int, **options) -> Life:
@@ -36,6 +36,31 @@ def test_many_lives_with_trouble_keep_every_promise(block: int) -> None:
         live(seed)
 
 
+MEANWHILE = ["nothing", "edited", "suspended", "deleted"]
+
+
+def stopped(call: int, meanwhile: str, crowd: int) -> None:
+    try:
+        run(Stopped(call, meanwhile, crowd).run)
+    except Exception as error:
+        error.add_note(f"stopped before call {call}, {meanwhile}, crowd {crowd}")
+        raise
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_an_operator_that_is_stopped_before_it_sends_does_no_harm(meanwhile: str) -> None:
+    for call in (12, 15):
+        stopped(call, meanwhile, crowd=1)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize("crowd", [1, 50])
+def test_an_operator_may_be_stopped_before_any_request(meanwhile: str, crowd: int) -> None:
+    for call in range(1, 40):
+        stopped(call, meanwhile, crowd)
+
+
 def _without_version(monkeypatch: pytest.MonkeyPatch) -> None:
     apply_status = SimulatedServer.apply_status
 
@@ -59,15 +84,30 @@ def _without_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "job_manifest", bare)
 
 
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "TAKE_OVER", 0.0)
-    monkeypatch.setattr(controller, "PLAN_OVER", 0.0)
-    monkeypatch.setattr(controller, "HOLD", 0.0)
+def _not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs start when they are created."""
+    original = jobs.job_manifest
+
+    def at_once(kronjob, wanted):
+        made = original(kronjob, wanted)
+        made["spec"]["suspend"] = False
+        return made
+
+    monkeypatch.setattr(controller, "job_manifest", at_once)
 
 
-def _without_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "CLAIM_GOOD", 1e9)
-    monkeypatch.setattr(controller, "HOLD", 0.0)
+def _any_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Job starts whose uid is not the one in the ledger."""
+    monkeypatch.setattr(decision._Deciding, "_job_of", lambda self, run: self._ours(run.job))
+
+
+def _without_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an old ledger does not know is deleted."""
+
+    async def believed(self, key, look):
+        return look
+
+    monkeypatch.setattr(controller.Controller, "_verified", believed)
 
 
 def _from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,43 +121,29 @@ def _from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision._Deciding, "_has_to_ask", never)
 
 
-def _other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = jobs.job_manifest
-
-    def named(kronjob, wanted):
-        made = original(kronjob, wanted)
-        made["metadata"]["name"] += f"-{wanted.claim}"
-        return made
-
-    monkeypatch.setattr(controller, "job_manifest", named)
-
-
-def _plans_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another's plan is dropped, or carried out, at once."""
-    settle = decision._Deciding._settle_plan
-
-    def careless(self, refused, take_over, asked):
-        if self.plan is not None:
-            take_over = [(self.plan.job, self.plan.claim)]
-        return settle(self, refused, take_over, asked)
-
-    monkeypatch.setattr(decision._Deciding, "_settle_plan", careless)
-
-
 def _plans_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that was carried out is decided about once more, as of now."""
-    monkeypatch.setattr(decision._Deciding, "_carried_out", lambda *_: None)
+    settled = decision._Deciding._settled_plan
+
+    def careless(self, refused):
+        plan = self.plan
+        job = None if plan is None else self._job_of(plan)
+        if job is not None and not job.held:
+            self.plan = None
+            return None
+        return settled(self, refused)
+
+    monkeypatch.setattr(decision._Deciding, "_settled_plan", careless)
 
 
 SABOTAGES = [
-    _plans_of_all,
+    _not_held,
+    _any_job,
+    _without_the_newest,
     _plans_forgotten,
     _without_version,
     _without_finalizer,
-    _at_once,
-    _without_claims,
     _from_the_cache,
-    _other_names,
 ]
 
 
@@ -125,9 +151,10 @@ SABOTAGES = [
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.__name__.strip("_"))
 def test_a_broken_controller_is_noticed(sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
-    for seed in range(60):
+    for seed in range(400):
         try:
             live(seed)
+            stopped(seed + 1, MEANWHILE[1 + seed % 3], crowd=1)
         except (Broken, AssertionError):
             return
-    pytest.fail("60 lives, and nothing was noticed")
+    pytest.fail("400 lives, and nothing was noticed")

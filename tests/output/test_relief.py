@@ -97,6 +97,7 @@ def test_a_full_disk_loses_output_and_not_a_start(small: Path, kept: str) -> Non
     else:
         child, _ = room.start("seq 1 40000; touch printed; exec sleep 600")
         room.eventually((small / "printed").exists, "it has printed")
+        room.eventually(lambda: ".idx" in room.files(), "that was looked at")
     with pytest.raises(StoreWriteError):
         asyncio.run(appended(Journal(str(small)), small))
     for _ in range(20):  # as the engine does: what cannot be written now is tried again

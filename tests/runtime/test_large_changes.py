@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from zoneinfo import ZoneInfo
 
-from cronpoll import Registration
-from cronpoll.core.errors import CronpollError
-from cronpoll.runtime.engine import _SLICE
-from cronpoll.runtime.lifecycle import Lifecycle
-from cronpoll.testing import MemoryStore, SimulatedClock
-from tests.tools.support import minutes, simulated
+import pytest
 
-MANY = 2 * _SLICE + 1
+from cronpoll import Registration
+from cronpoll.core import events as e
+from cronpoll.core.errors import CronpollError
+from cronpoll.core.model import TaskConfig
+from cronpoll.core.periods import Spread, Window
+from cronpoll.core.reconcile import PIECE
+from cronpoll.runtime.lifecycle import Lifecycle
+from cronpoll.runtime.roster import Roster
+from cronpoll.runtime.simulation.time import SimulatedLoop
+from cronpoll.store.api import Position
+from cronpoll.testing import MemoryStore, SimulatedClock, World
+from tests.tools.support import Job, minutes, simulated
+
+MANY = 2 * PIECE + 1
 
 
 async def nothing() -> None:
@@ -49,6 +59,39 @@ async def test_a_host_that_moves_while_a_change_is_prepared_has_its_new_zone_in_
     await lifecycle.stop()
 
 
+def test_a_host_that_moves_is_followed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    work_out, in_one_go, most = Roster.config_of, 0, 0
+
+    def counted(self: Roster, registration: Registration, host: str) -> TaskConfig:
+        nonlocal in_one_go, most
+        if not in_one_go:
+            asyncio.get_running_loop().call_soon(over)
+        in_one_go += 1
+        most = max(most, in_one_go)
+        return work_out(self, registration, host)
+
+    def over() -> None:
+        nonlocal in_one_go
+        in_one_go = 0
+
+    @simulated
+    async def life() -> None:
+        place = "UTC"
+        clock = SimulatedClock(every_minute=True)
+        lifecycle = Lifecycle(MemoryStore(), clock=clock, zone=lambda: ZoneInfo(place))
+        await lifecycle.initialize(registrations(MANY))
+        place = "Asia/Tokyo"
+        await asyncio.sleep(70)
+        assert lifecycle.engine is not None
+        zones = {task.config.zone for task in lifecycle.engine.book.tasks.values()}
+        assert zones == {"Asia/Tokyo"}
+        await lifecycle.stop()
+
+    monkeypatch.setattr(Roster, "config_of", counted)
+    life()
+    assert most == PIECE
+
+
 @simulated
 async def test_a_small_change_does_not_overtake_a_large_one() -> None:
     lifecycle = Lifecycle(MemoryStore(), clock=SimulatedClock(), zone=ZoneInfo("UTC"))
@@ -71,3 +114,146 @@ async def test_a_stop_while_a_change_is_prepared_ends_in_order() -> None:
     (answer,) = await asyncio.gather(change, return_exceptions=True)
     assert answer is None or isinstance(answer, CronpollError)
     assert lifecycle.engine is None
+
+
+@simulated
+async def test_a_large_change_is_taken_over_while_the_loop_goes_on() -> None:
+    """As often as a piece is done, whoever else is on the loop has a turn."""
+    lifecycle = Lifecycle(MemoryStore(), clock=SimulatedClock(), zone=ZoneInfo("UTC"))
+    many = 20 * PIECE
+    await lifecycle.initialize(registrations(many))
+    change = asyncio.ensure_future(lifecycle.initialize(registrations(many, "0 4 * * *")))
+    turns = 0
+    while not change.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5 * 20  # prepared, reconciled, folded, put into the roster, announced
+    assert expressions(lifecycle) == {"0 4 * * *"}
+    await lifecycle.stop()
+
+
+@simulated
+async def test_an_edit_of_windows_gives_others_their_turn_after_each_task() -> None:
+    """What the old window still owes is searched for, and that can take long."""
+
+    def with_windows(hours: int) -> list[Registration]:
+        rule = Spread(window=Window("after", hours * 3_600_000))
+        return [
+            Registration(f"t{place}", "0 * * * *", nothing, minutes(1), spread=rule)
+            for place in range(40)
+        ]
+
+    lifecycle = Lifecycle(MemoryStore(), clock=SimulatedClock(), zone=ZoneInfo("UTC"))
+    await lifecycle.initialize(with_windows(2))
+    change = asyncio.ensure_future(lifecycle.initialize(with_windows(3)))
+    turns = 0
+    while not change.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 40
+    await lifecycle.stop()
+
+
+@simulated
+async def test_of_many_new_tasks_each_is_looked_at() -> None:
+    """In several cycles; what is due at once starts in all of them."""
+    begun: set[str] = set()
+
+    def job(name: str) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            begun.add(name)
+
+        return run
+
+    many = [Registration(f"t{n}", "* * * * *", job(f"t{n}"), minutes(1)) for n in range(2_500)]
+    lifecycle = Lifecycle(
+        MemoryStore(), clock=SimulatedClock(), zone=ZoneInfo("UTC"), max_concurrent=None
+    )
+    await lifecycle.initialize(many)
+    await asyncio.sleep(0.5)  # before the next minute
+    assert len(begun) == len(many)
+    await lifecycle.stop()
+
+
+@simulated
+async def test_who_gives_up_a_change_and_takes_the_old_list_gets_the_old_list() -> None:
+    """At whatever point the first change is when the second is prepared."""
+    old, new = registrations(MANY), registrations(MANY, "0 4 * * *")
+    for turns in range(30):
+        lifecycle = Lifecycle(MemoryStore(), clock=SimulatedClock(), zone=ZoneInfo("UTC"))
+        await lifecycle.initialize(old)
+        given_up = asyncio.ensure_future(lifecycle.initialize(new))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        given_up.cancel()
+        with suppress(asyncio.CancelledError):
+            await given_up
+        await lifecycle.initialize(old)
+        assert expressions(lifecycle) == {"0 3 * * *"}, turns
+        await lifecycle.stop()
+
+
+@simulated
+async def test_a_change_that_takes_long_is_no_suspension_of_the_machine() -> None:
+    world = World("2026-03-02T12:00:10Z")
+    await world.boot(registrations(MANY))
+    await world.passes(seconds=1)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    engine = world.lifecycle.engine
+    assert engine is not None
+    change = asyncio.ensure_future(engine.change(registrations(MANY, "0 4 * * *")))
+    began = loop.time()
+    while not change.done():
+        await asyncio.sleep(0)
+        loop.leaping.elapsed += 1  # a slow machine: each piece takes a second
+    assert loop.time() - began > 10
+    await world.passes(minutes=3)
+    assert world.events("SuspensionDetected") == []
+    await world.stop()
+
+
+@simulated
+async def test_a_machine_that_sleeps_during_a_change_is_a_suspension() -> None:
+    world = World("2026-03-02T12:00:10Z")
+    await world.boot(registrations(MANY))
+    await world.passes(seconds=1)
+    engine = world.lifecycle.engine
+    assert engine is not None
+    change = asyncio.ensure_future(engine.change(registrations(MANY, "0 4 * * *")))
+    while not expressions(world.lifecycle) > {"0 3 * * *"}:  # half of it is folded
+        await asyncio.sleep(0)
+    world.clock.suspend(minutes(10))
+    await change
+    await world.passes(minutes=3)
+    (event,) = world.events("SuspensionDetected")
+    assert 594_000 <= event.suspended_ms <= 600_000
+    await world.stop()
+
+
+class SlowAtFirst(MemoryStore):
+    """Its first write takes half a minute."""
+
+    slow = False
+
+    async def append(self, batch: Sequence[e.Event], after: Position) -> Position:
+        if self.slow:
+            self.slow = False
+            await asyncio.sleep(30)
+        return await super().append(batch, after)
+
+
+@simulated
+async def test_a_pending_retry_is_not_later_by_what_the_take_over_took() -> None:
+    store = SlowAtFirst()
+    world = World("2026-03-02T12:00:00Z")
+    tasks = [("t", "0 12 * * *", Job(failures=1), minutes(10))]
+    await world.boot(tasks, store=store)
+    await world.until("2026-03-02T12:05:00Z")
+    await world.stop()
+    store.slow = True
+    await world.boot(tasks, store=store)
+    await world.until("2026-03-02T12:30:00Z")
+    assert not store.slow
+    assert world.starts("t")[1] == "2026-03-02T12:10:00Z"
+    await world.stop()

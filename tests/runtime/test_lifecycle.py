@@ -442,7 +442,7 @@ async def test_a_callback_may_initialize_and_may_have_the_scheduler_stopped_afte
 async def test_a_stop_gives_up_threads_after_its_time() -> None:
     world = World(NOON, stop_timeout=timedelta(seconds=10))
     release = threading.Event()
-    world.clock._loop()._leaping.threads_out = (
+    world.clock._loop().leaping.threads_out = (
         -1
     )  # let simulated time pass although the thread is out
     await world.boot([task(release.wait, cron="0 12 * * *")])

@@ -10,6 +10,7 @@ from cronpoll import Registration
 from cronpoll.core import chronicle
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import ManualStartRefusedError
+from cronpoll.core.past import Past
 from cronpoll.core.zonenames import NamedZone, ZoneNames
 from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import World
@@ -48,7 +49,7 @@ async def test_why_says_who_held_it() -> None:
     record = JournalReader("/state", disk=world.disk.from_outside()).history()
     zones = ZoneNames(NamedZone("UTC", world.now.tzinfo))
     due = world.events("TaskRunStarted")[1].due_at
-    found = chronicle.why(record, "b", due, world.now, True, Calendar(zones))
+    found = chronicle.why(Past(record, "b", Calendar(zones), world.now, alive=True), due)
     assert "480 s after it was due: its lock was held by a;" in found.text
 
 

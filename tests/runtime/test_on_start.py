@@ -12,6 +12,7 @@ from cronpoll import Registration
 from cronpoll.core import chronicle
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import CronExpressionInvalidError, InvalidRegistrationError
+from cronpoll.core.past import Past
 from cronpoll.core.periods import Spread, Window
 from cronpoll.core.registrations import checked
 from cronpoll.core.zonenames import NamedZone, ZoneNames
@@ -139,7 +140,7 @@ async def test_history_and_why_say_what_it_was() -> None:
         (60, "not due", "not due: it has no cron"),
     ):
         asked = datetime(2026, 3, 2, 11, tzinfo=UTC) + minutes(minute)
-        found = chronicle.why(record, "t", asked, world.now, True, calendar)
+        found = chronicle.why(Past(record, "t", calendar, world.now, alive=True), asked)
         assert (found.verdict, found.text) == (verdict, text)
 
 

@@ -14,7 +14,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from cronpoll.core import forecast, machine, model, owed, periods, reconcile, steps, windows
+from cronpoll.core import (
+    choices,
+    forecast,
+    machine,
+    model,
+    owed,
+    periods,
+    reconcile,
+    steps,
+    windows,
+)
 from cronpoll.core.zones import EARLIEST
 from cronpoll.runtime import clockwatch, engine, roster
 from cronpoll.runtime.admission import Admission
@@ -196,7 +206,8 @@ def chosen_times_are_a_second_late(patch: pytest.MonkeyPatch) -> None:
         chosen = periods.chosen_second(*arguments)
         return None if chosen is None else chosen + 1
 
-    patch.setattr(windows, "_chosen", late)
+    choices.forget_choices()
+    patch.setattr(choices, "chosen_second", late)
 
 
 def a_clock_that_is_set_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
@@ -562,6 +573,24 @@ def test_plan_knows_who_would_wait_for_a_lock() -> None:
     edited = msgspec.structs.replace(other, name="c")
     steps = (Step(200, "edit", "c", edited), Step(1_000, "nothing"))
     plan = Plan("2026-02-27T10:00:41Z", "UTC", (one, other), steps, rough=True)
+    assert judged(plan)[0] == []
+
+
+def test_plan_knows_that_the_lock_of_who_died_goes_to_who_waits() -> None:
+    """Until it is known that nothing of the dead run is alive, the other one has come first."""
+    one, other = (
+        TaskPlan(name, "* * * * *", (Behaviour(70.0371),), lock="l") for name in ("b", "c")
+    )
+    crash = (Step(59.513, "crash"),)
+    plan = Plan("2026-03-28T23:58:17Z", "UTC", (one, other), crash, rough=True)
+    assert judged(plan)[0] == []
+
+
+def test_plan_need_not_know_what_follows_when_a_run_has_succeeded() -> None:
+    first = TaskPlan("a", "* * * * *", (Behaviour(70.0371, kind="thread"),))  # takes no time
+    chained = TaskPlan("c", "", (Behaviour(70.0371),), after="a")
+    steps = (Step(59.513, "nothing"),)
+    plan = Plan("2026-03-28T23:58:17Z", "UTC", (first, chained), steps, rough=True)
     assert judged(plan)[0] == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from freezegun import freeze_time
 
 from cronpoll import Registration, Scheduler
 from cronpoll.core.periods import Constraints, Spread, Window
-from cronpoll.testing import Recorder, World, instant, run
+from cronpoll.testing import Recorder, SteppedWorld, World, instant, run
 from tests.tools.support import Job, minutes
 
 
@@ -37,8 +37,8 @@ def test_what_is_due_at_the_end_of_a_span_has_happened(
         assert called == ["00:00", "01:00", "02:00", "03:00"]
         await world.until("2026-03-01T05:00:00Z")
         assert called[-1] == "05:00"
-        await world.passes(days=30)
-        assert len(called) == 6 + 30 * 24
+        await world.passes(days=3)
+        assert len(called) == 6 + 3 * 24
 
     run(scenario)
 
@@ -67,6 +67,39 @@ def test_a_world_does_not_notice_that_its_test_has_frozen_time() -> None:
         assert len(world.starts("spread")) == 2
 
     run(scenario)
+
+
+@pytest.mark.parametrize("stepped", [False, True], ids=["a coroutine", "a test"])
+def test_frozen_time_follows_a_world(stepped: bool) -> None:
+    seen: list[tuple[datetime, datetime]] = []
+    with freeze_time("2020-01-01T00:00:00Z") as frozen:
+        make = SteppedWorld if stepped else World
+        world = make("2026-03-01T11:59:30.25Z", follow=frozen.move_to)
+        clock = world.world.clock if stepped else world.clock
+
+        async def job() -> None:
+            seen.append((datetime.now(UTC), clock.wall()))
+            await asyncio.sleep(600)
+            seen.append((datetime.now(UTC), clock.wall()))
+
+        async def scenario() -> None:
+            await world.boot([("t", "0 12 * * *", job, minutes(5))])
+            await world.passes(hours=1)
+            clock.step(timedelta(hours=5))
+            assert datetime.now(UTC) == world.now
+            clock.suspend(timedelta(hours=18))
+            await world.passes(hours=1)
+            await world.stop()
+
+        if stepped:
+            world.boot([("t", "0 12 * * *", job, minutes(5))])
+            world.passes(days=2)
+            world.stop()
+            world.close()
+        else:
+            run(scenario)
+    assert [now for now, _ in seen] == [wall for _, wall in seen]
+    assert [f"{now:%d %H:%M}" for now, _ in seen[:3]] == ["01 12:00", "01 12:10", "02 12:00"]
 
 
 @freeze_time("2020-01-01T12:00:20Z", real_asyncio=True)

@@ -292,3 +292,18 @@ def test_a_period_is_not_started_again_and_no_later_one_is_lost(edited: bool) ->
                 assert period.strftime("%Y-%m-%dT%H:%M:%SZ") in periods
 
     scenario()
+
+
+@simulated
+async def test_what_stayed_owed_on_a_clock_that_was_ahead_settles_nothing_when_it_is_over() -> None:
+    """An edit leaves 09:30 owed during a run; the clock turns out to be three days ahead, and what
+    falls due next takes the place of it."""
+    world = World("2026-06-04T08:59:30Z")
+    await world.boot([("backup", "0,30 * * * *", Job(seconds=4_000), minutes(5))])
+    await world.until("2026-06-04T09:40:00Z")
+    await world.reload([("backup", "5,35 * * * *", Job(seconds=60), minutes(5))])
+    set_to(world, "2026-06-01T09:40:30Z")
+    await world.until("2026-06-01T12:00:00Z")
+    assert world.starts("backup")[-4:] == [
+        f"2026-06-01T{time}Z" for time in ("10:07:10", "10:35:00", "11:05:00", "11:35:00")
+    ]

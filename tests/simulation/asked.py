@@ -20,9 +20,9 @@ from cronpoll.core import events as e
 from cronpoll.core import machine
 from cronpoll.core.balance import balance
 from cronpoll.core.calendar import Calendar
-from cronpoll.core.chronicle import read_all
 from cronpoll.core.forecast import served, told
 from cronpoll.core.model import Book
+from cronpoll.core.past import read_all
 from cronpoll.core.view import Change
 from cronpoll.core.zonenames import NamedZone, ZoneNames
 from cronpoll.daemon.requests import clock_doubt
@@ -67,6 +67,7 @@ def written(task: TaskPlan) -> Task:
         deadline=None if task.deadline is None else timedelta(seconds=task.deadline),
         description=task.name,
         lock=task.lock,
+        after=task.after,
     )
 
 
@@ -97,14 +98,22 @@ class Foretelling(NamedTuple):
         changes = [
             change for event in done if (change := told(event, calendar, self.now)) is not None
         ]
+        # Of a name that comes back, a suspension may have ended meanwhile: that is seen right after.
+        back = {change.task for change in changes if change.change == "added"}
+        changes = [each for each in changes if each.change != "resumed" or each.task not in back]
         said = [change for change in self.said if change.change != "starts"]
         if said != changes:
             return f"plan said {said} and the reload did {changes}, at {self.now}"
         changed = {change.task for change in changes if change.change in ("added", "changed")}
+        # What a run that this has started makes due as soon as it has succeeded comes after it.
+        chained = {
+            (event.task_name, event.due_at) for event in done if isinstance(event, e.TaskDueAfter)
+        }
         started = {
             (event.task_name, served(event, calendar))
             for event in done
             if isinstance(event, e.TaskRunStarted)
+            and (event.task_name, event.due_at) not in chained
             and (self.free is None or event.task_name in changed & self.free)
         }
         starts, may_wait, excused = set(), set(), {*excused}

@@ -46,6 +46,7 @@ from tests.simulation.plan import (
     Plan,
     Step,
     TaskPlan,
+    in_file,
     too_long_for_windows,
 )
 from tests.simulation.remembered import Gone, Start
@@ -107,7 +108,7 @@ class Life:
     # -- what the scheduler is given ---------------------------------------------------------------
 
     def present(self) -> list[Registration]:
-        return [self._registration(task) for task in self.tasks.values()]
+        return [self._registration(task) for task in in_file(self.tasks).values()]
 
     def _registration(self, task: TaskPlan) -> Registration:
         known = self.registrations.get(task)
@@ -281,7 +282,7 @@ class Life:
             self.world.disk,
             self.world.clock,
             self.zone,
-            self.tasks.values(),
+            in_file(self.tasks).values(),
             self.engine,
             self.plan.max_concurrent,
         )

@@ -22,10 +22,11 @@ from cronpoll.core.registrations import options_of
 from cronpoll.runtime.engine import STOP_GRACE_SECONDS
 from tests.simulation.asked import registration_of
 from tests.simulation.life import CALM_SECONDS, HAIR, ahead
-from tests.simulation.plan import ZONES, Plan, Step, TaskPlan
+from tests.simulation.plan import ZONES, Plan, Step, TaskPlan, in_file
 from tests.simulation.remembered import (
     DAY,
     INSTANT,
+    MANY,
     MINUTE,
     NEVER,
     Gone,
@@ -57,6 +58,7 @@ class Model:
         self.numbers = 0
         self.in_step = True
         self.waiting: Waiting | None = None
+        self.followers: list[str] = []
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -122,6 +124,7 @@ class Model:
         """At these tasks. Nobody looks at one to which nothing has happened: what passes meanwhile
         is seen later."""
         self.take_ends()
+        names, self.followers = [*names, *self.followers], []
         for name in names if self.up else ():
             while self.judge(self.tasks[name]):
                 pass
@@ -150,6 +153,7 @@ class Model:
                 behaviour.fails,
                 deaf,
                 why == "manual",
+                period=None if why == "manual" else period or due,
             )
         )
         task.ran_before = True
@@ -206,10 +210,26 @@ class Model:
             return
         task.deaths = 0
         last = plan.max_attempts is not None and task.attempt >= plan.max_attempts
+        if not run.fails and run.cut is None:
+            self.succeeded(task, run)
         if (run.fails or run.cut == "timeout") and self.obliges(task, run) and not last:
             delay = plan.retry_delay * plan.backoff ** (task.attempt - 1)
             since_start = (now - min(run.started_at, now)).total_seconds()
             task.retry = self.elapsed + max(delay, 1 - since_start)
+
+    def succeeded(self, task: Task, run: Run) -> None:
+        """What is started after this task is due now, for the same period; it comes before what
+        was owed until now. Not while it rests, and under "forbid" not while it runs."""
+        if run.period is None or run.detached or not task.registered:
+            return
+        for name, other in self.tasks.items():
+            if not other.registered or other.plan.after != task.plan.name:
+                continue
+            passed = other.asleep or (bool(other.runs) and other.plan.concurrency == "forbid")
+            owed = other.owed and (other.owed.period or other.owed.due)
+            if not passed and run.period not in (other.period or other.due, owed):
+                other.owed = Owed(self.now, run.period)
+            self.followers.append(name)
 
     @staticmethod
     def obliges(task: Task, run: Run) -> bool:
@@ -272,7 +292,8 @@ class Model:
     def beside_schedule(self, task: Task) -> bool:
         """Nothing is due. What stayed owed was: "allow" and "replace" let it start although the
         task runs."""
-        mode, owed = task.plan.concurrency, None if self.waiting else task.owed
+        believed = task.plan.after is not None or not self.waiting
+        mode, owed = task.plan.concurrency, task.owed if believed else None
         if not task.runs:
             return self.another(task)
         if owed is None or mode not in ("allow", "replace"):
@@ -374,9 +395,11 @@ class Model:
 
     def another(self, task: Task) -> bool:
         """Another attempt, or what stayed owed beside the schedule."""
-        if task.interrupted:
+        chained = task.plan.after is not None
+        owed = task.owed is not None and (chained or not self.waiting)
+        if task.interrupted and not (owed and chained):
             why, due, period = "interrupted", task.due, task.period
-        elif task.owed is not None and not self.waiting:
+        elif owed and task.owed is not None:
             why, (due, period) = "owed", task.owed
         elif task.retry is not None and self.elapsed >= task.retry - BLINK:
             why, due, period = "retry", task.due, task.period
@@ -399,14 +422,15 @@ class Model:
         """What is to be registered is compared with what is. The names for which something has
         changed."""
         changed = []
+        wanted = in_file(self.wanted)
         for name, task in self.tasks.items():
-            if task.registered and name not in self.wanted:
+            if task.registered and name not in wanted:
                 task.registered = task.died = task.newest_died = False
                 task.retry, task.owed, task.interrupted = None, None, False
                 task.ordered = []
                 for run in task.runs:
                     run.detached = True
-        for name, plan in self.wanted.items():
+        for name, plan in wanted.items():
             known = self.tasks.get(name)
             wrong = known is not None and known.base - self.now > DAY and self.waiting is None
             if known is None or not known.registered:
@@ -473,8 +497,8 @@ class Model:
     def edit(self, task: Task, plan: TaskPlan) -> None:
         old = task.plan
         zone, ticks = self.calendar(plan)
-        before = (old.cron, task.zone, old.repeated_hour, old.spread)
-        moved = before != (plan.cron, zone, plan.repeated_hour, plan.spread)
+        before = (old.cron, task.zone, old.repeated_hour, old.spread, old.after)
+        moved = before != (plan.cron, zone, plan.repeated_hour, plan.spread, plan.after)
         was_asleep = task.asleep
         resumed = old.suspend and not plan.suspend
         changed = (old.cron, task.zone, old.retry_delay) != (plan.cron, zone, plan.retry_delay)
@@ -777,6 +801,9 @@ def disagreement(plan: Plan, starts: list[Start], gone: list[Gone]) -> str | Non
         if any(behaviour.kind == "deaf" for behaviour in task.behaviours)
     }
     waited = deaf & {task.name for task in tasks if task.concurrency == "replace"}
-    passed = ([each for each in story if each.name not in waited] for story in (model.gone, gone))
+    passed = (
+        [each._replace(number=min(each.number, MANY)) for each in story if each.name not in waited]
+        for story in (model.gone, gone)
+    )
     found = [*parted(model.starts, starts), *parted(*passed)]
     return min(found)[1] if found else None

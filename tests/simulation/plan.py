@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -75,6 +76,16 @@ class TaskPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     suspend: bool = False
     spread: Spread | None = None
     lock: str | None = None
+    after: str | None = None
+
+
+def in_file(tasks: Mapping[str, TaskPlan]) -> dict[str, TaskPlan]:
+    """The tasks, without those that are started after one that is not there."""
+    found: dict[str, TaskPlan] = {}
+    for name in sorted(tasks):  # a task is started after one before it
+        if tasks[name].after is None or tasks[name].after in found:
+            found[name] = tasks[name]
+    return {name: task for name, task in tasks.items() if name in found}
 
 
 Deed = Literal[
@@ -218,7 +229,17 @@ def tasks(name: str, rough: bool, crons: tuple[str, ...]) -> st.SearchStrategy[T
         suspend=pick(False, False, False, False, True),
         spread=st.none() | st.none() | spreads(rough),
         lock=pick(None, None, "l") if rough else st.none(),
-    ).map(lambda task: _patient(task, 300 if crons is SPARSE else 45))
+        after=pick(None, None, *NAMES[: NAMES.index(name)]),
+    ).map(lambda task: _patient(_chained(task), 300 if crons is SPARSE else 45))
+
+
+def _chained(task: TaskPlan) -> TaskPlan:
+    """What is started after another has no times of its own."""
+    if task.after is None:
+        return task
+    return msgspec.structs.replace(
+        task, cron="", spread=None, catch_up="once", repeated_hour="both"
+    )
 
 
 def _patient(task: TaskPlan, seconds: int) -> TaskPlan:

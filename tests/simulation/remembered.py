@@ -18,7 +18,7 @@ LONG_AGO = datetime(1901, 1, 1, tzinfo=UTC)
 NEVER = float("inf")
 NEAR = timedelta(milliseconds=1)
 MANY = 100
-"""A record counts no further."""
+"""The model counts no further; a record does, where there is no window."""
 
 
 class Start(NamedTuple):
@@ -73,6 +73,7 @@ class Run:
     detached: bool = False
     cut: Literal["timeout", "replaced", "stop", "by hand"] | None = None
     ordered_to_end: bool = False
+    period: datetime | None = None
 
     def next(self) -> float:
         """When something happens to it next."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect as shape
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from cronpoll.core.model import Book, OpenRun, TaskConfig, TaskState
 from cronpoll.core.periods import Distribution
 from cronpoll.core.zones import EARLIEST, LATEST
 from cronpoll.store.journal import codec
+from tests.tools.support import searching
 
 LAST = LATEST - timedelta(microseconds=1)
 INSTANTS = st.sampled_from([EARLIEST, LAST]) | st.datetimes(
@@ -75,7 +76,7 @@ def a_book(name: str, event: e.Event) -> Book:
 
 
 @pytest.mark.parametrize("kind", codec.JOURNALED, ids=lambda kind: kind.__name__)
-@settings(derandomize=True, database=None, deadline=None, max_examples=40)
+@searching(40)
 @given(data=st.data())
 def test_every_event_is_read_as_it_was_written_and_folds(kind: type[e.Event], data: Any) -> None:
     event = data.draw(values(shape.type_info(kind)))

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, g
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cronpoll.core import events as e
@@ -49,11 +49,10 @@ from cronpoll.store.api import Opened
 from cronpoll.store.journal import codec
 from cronpoll.store.journal.writer import Journal
 from cronpoll.testing import SimulatedDisk
+from tests.tools.support import searching
 
 T = TypeVar("T")
 
-REPEATABLE: Final = settings(derandomize=True, database=None, deadline=None, max_examples=200)
-"""The same examples in every run: a failure is replayed by running the test again."""
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER: Final = datetime(2026, 1, 2, 3, 5, tzinfo=UTC)
@@ -322,6 +321,18 @@ ON_PAPER: Final[list[tuple[e.Event, dict[str, Any]]]] = [
         {"taskName": "t", "scheduledTime": "2026-01-02T03:04:05Z", "onStart": "boot"},
     ),
     (
+        e.TaskDueAfter(NOW, "t", NOW, NOW, "u", "i-1", "why", NOW),
+        {
+            "taskName": "t",
+            "scheduledTime": "2026-01-02T03:04:05Z",
+            "nominalTime": "2026-01-02T03:04:05Z",
+            "after": "u",
+            "afterRun": "i-1",
+            "passed": "why",
+            "overtakes": "2026-01-02T03:04:05Z",
+        },
+    ),
+    (
         e.TaskStartOrdered(NOW, "t", LATER, Operator(7)),
         {"taskName": "t", "scheduledTime": "2026-01-02T03:05:00Z", "orderedBy": {"uid": 7}},
     ),
@@ -474,7 +485,7 @@ BOOKS: Final = st.builds(
 )
 
 
-@REPEATABLE
+@searching(200)
 @given(st.lists(EVENTS, min_size=1, max_size=5))
 def test_any_batch_of_events_comes_back_equal_and_is_one_line_each(batch: list[e.Event]):
     payload = codec.encode_events(batch)
@@ -487,7 +498,7 @@ def test_any_batch_of_events_comes_back_equal_and_is_one_line_each(batch: list[e
     )
 
 
-@settings(REPEATABLE, max_examples=100)
+@searching(100)
 @given(BOOKS)
 def test_any_state_comes_back_equal_from_its_snapshot(book: Book):
     payload = codec.encode_snapshot(book, NOW)
@@ -1273,7 +1284,7 @@ def lines_with(alphabet: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     return st.lists(line, max_size=4).map(b"\n".join)
 
 
-@REPEATABLE
+@searching(200)
 @given(BYTES, st.integers(0, 20))
 def test_reading_arbitrary_bytes_never_raises(data: bytes, offset: int):
     version, head = codec.read_version(data), codec.read_head(data)
@@ -1286,7 +1297,7 @@ def test_reading_arbitrary_bytes_never_raises(data: bytes, offset: int):
         assert (before.end, before.sequence + 1) == (frame.start, frame.sequence)
 
 
-@REPEATABLE
+@searching(200)
 @given(lines_with(st.text(st.characters(exclude_categories=("Cs",)), max_size=8).map(str.encode)))
 def test_decoding_arbitrary_text_gives_records_or_typed_errors(payload: bytes):
     for found in codec.decode_events(payload):
@@ -1305,7 +1316,7 @@ def test_decoding_arbitrary_text_gives_records_or_typed_errors(payload: bytes):
     assert head.tasks == len(tasks)
 
 
-@REPEATABLE
+@searching(200)
 @given(lines_with(st.binary(max_size=8)))
 def test_decoding_arbitrary_bytes_gives_records_or_typed_errors(payload: bytes):
     for found in codec.decode_events(payload):
@@ -1316,7 +1327,7 @@ def test_decoding_arbitrary_bytes_gives_records_or_typed_errors(payload: bytes):
         pass
 
 
-@REPEATABLE
+@searching(200)
 @given(st.lists(st.sampled_from(some_frames(1, 2, 3, 4)) | BYTES, max_size=6).map(b"".join))
 def test_a_journal_of_arbitrary_frames_is_opened_or_refused_by_a_typed_error_with_the_file_untouched(
     data: bytes,

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cronpoll import Registration
@@ -17,14 +17,14 @@ from cronpoll.core.owed import retry_instant
 from cronpoll.core.zones import EARLIEST, LATEST
 from cronpoll.store.journal import codec
 from cronpoll.testing import World
-from tests.tools.support import simulated
+from tests.tools.support import searching, simulated
 
 INSTANTS = st.datetimes(
     EARLIEST.replace(tzinfo=None), LATEST.replace(tzinfo=None) - timedelta(seconds=1)
 ).map(lambda moment: moment.replace(tzinfo=EARLIEST.tzinfo))
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=300)
+@searching(300)
 @given(
     delay=st.floats(0, 1e13),
     backoff=st.floats(1, 100),

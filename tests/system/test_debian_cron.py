@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -78,3 +79,57 @@ def test_commands_get_from_cronpoll_what_debians_cron_gives_them(
         path = machine.path(f"/root/{name}")
         waited(f"cron has run {name}", lambda: path.exists() and path.read_bytes() == done.stdout)
     machine.run("crontab", "-r")
+
+
+SERVED = "/root/served"
+DAEMON = """[daemon]
+allow_empty = true
+"""
+
+
+def test_every_minute_around_a_takeover_and_its_undoing_is_run_once(
+    machine: Machine,  # noqa: F811
+) -> None:
+    """Beside the real cron, over real minutes: those of cron, then those of the daemon, then those
+    of cron again."""
+
+    def cronpoll(*words: str) -> str:
+        program = "import sys; from cronpoll.cli.main import main; sys.exit(main())"
+        return machine.run("python3", "-Pc", program, *words).stdout
+
+    def served() -> list[tuple[str, int]]:
+        """Who ran the job, and in which minute since 1970."""
+        path = machine.path(SERVED)
+        lines = path.read_text().splitlines() if path.exists() else []
+        runs = (line.split() for line in lines)
+        return [("cron" if run == "cron" else "daemon", int(at) // 60) for run, at in runs]
+
+    def minutes_of(who: str, number: int) -> None:
+        """It has run so many, from its first to now."""
+        for _ in range(number + 1):  # each may take a minute
+            with suppress(AssertionError):
+                waited(who, lambda: sum(name == who for name, _ in served()) >= number)
+                return
+        pytest.fail(f"{who} has not run {number} of {served()}")
+
+    machine.write("/etc/cronpoll/tasks.toml", DAEMON)
+    machine.run(
+        *("systemd-run", "--unit=takeover", "--service-type=notify", "--setenv=TZ=UTC"),
+        *("cronpolld", "--config", "/etc/cronpoll/tasks.toml", "--state-dir", "/root/state"),
+    )
+    machine.run("systemctl", "start", "cron.service")
+    job = f"echo ${{CRONPOLL_RUN_ID:-cron}} $(date +\\%s) >> {SERVED}"
+    assert accepted(machine, f"* * * * * {job}\n")
+    minutes_of("cron", 1)
+    assert "lines taken over" in cronpoll("takeover", "--apply")
+    taken_at = len(served())
+    minutes_of("daemon", 2)
+    cronpoll("takeover", "--undo")
+    given_at = len(served())
+    waited("cron again", lambda: len(served()) > given_at)
+    machine.run("crontab", "-r")
+    machine.run("systemctl", "stop", "takeover.service")
+    who = [name for name, _ in served()]
+    minutes = [minute for _, minute in served()]
+    assert minutes == list(range(minutes[0], minutes[0] + len(minutes)))
+    assert who == ["cron"] * taken_at + ["daemon"] * (given_at - taken_at) + ["cron"]

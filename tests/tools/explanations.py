@@ -14,10 +14,12 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from cronpoll.core import events as e
+from cronpoll.core import reasons
 from cronpoll.core.calendar import AnySchedule, Calendar
-from cronpoll.core.chronicle import Attempt, Finding, Past, history
+from cronpoll.core.chronicle import Attempt, Finding, history, why
 from cronpoll.core.machine import apply
 from cronpoll.core.model import Book, TaskConfig, TaskState
+from cronpoll.core.past import Past
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import floor_minute
 
@@ -75,9 +77,16 @@ class Told:
         for item in record:
             self._read(item)
         self.dues: dict[datetime, list[Due]] = defaultdict(list)
+        # What another task has made due later on is the later answer.
+        chained = {
+            event.period
+            for event in self.events
+            if isinstance(event, e.TaskDueAfter) and event.passed != reasons.HAD_ITS_START
+        }
         for number, era in enumerate(self.eras):
             for due_at, period in self._due_in(era):
-                self.dues[period].append(Due(number, due_at))
+                if period not in chained:
+                    self.dues[period].append(Due(number, due_at))
 
     def _read(self, item: Any) -> None:
         if isinstance(item, Book):
@@ -147,7 +156,9 @@ class Told:
         return due_at if due_at is not None and due_at > era.opening else None
 
     def is_period(self, minute: datetime) -> bool:
-        """Whether some schedule has a period of that name."""
+        """Whether some schedule, or another task's success, has a period of that name."""
+        if any(isinstance(each, e.TaskDueAfter) and each.period == minute for each in self.events):
+            return True
         schedules = (
             self.calendar.schedule(self.name, era.config)
             for era in self.eras
@@ -312,14 +323,14 @@ def _of_starts(told: Told, past: Past) -> Iterator[str]:
     for period, runs in told.starts.items():
         expected = [run.run_id for run in runs]
         if period == floor_minute(period):  # else it was moved, because the clock had been wrong
-            finding = past.why(period)
+            finding = why(past, period)
             if finding.verdict != "started" or [run.run_id for run in finding.attempts] != expected:
                 yield f"{period} was started as {expected}: {finding}"
         minute = floor_minute(runs[0].due_at)
         if minute not in told.starts and not told.is_period(
             minute
         ):  # else the minute names a period of its own
-            finding = past.why(minute)
+            finding = why(past, minute)
             if finding.verdict != "started" or minute not in {
                 floor_minute(run.due_at) for run in finding.attempts
             }:
@@ -330,7 +341,7 @@ def _of_periods(told: Told, past: Past, task: TaskState | None) -> Iterator[str]
     for period, dues in told.dues.items():
         if period in told.starts:
             continue
-        finding = past.why(period)
+        finding = why(past, period)
         wrong = _wrong(told, finding, period, task)
         if wrong is not None:
             yield f"{period}, due {[str(due.at) for due in dues]}: {wrong}: {finding}"

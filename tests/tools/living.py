@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 class Living:

@@ -16,18 +16,19 @@ from cronpoll.cli.common import EXIT_CODES
 from cronpoll.cli.main import COMMANDS
 from cronpoll.cli.main import main as main_command
 from cronpoll.config import describe
-from cronpoll.config.registry import Daemon, Task
-from cronpoll.config.targets import Target
 from cronpoll.core import events as e
 from cronpoll.core import machine
-from cronpoll.core.metrics import METRICS
+from cronpoll.core.metrics import METRICS, MOST_TASKS
+from cronpoll.daemon.main import main as cronpolld
 from cronpoll.operator import manifests
 from cronpoll.operator.fields import FIELDS, Field
+from cronpoll.operator.main import main as kron_operator
+from tests.tools import manpages
 
 ROOT: Final = Path(__file__).parent.parent.parent
 MANUAL: Final = "cronpoll/manual"
 STATES: Final = f"{MANUAL}/states.md"
-TOML: Final = "packaging/man/cronpoll.toml.5"
+DAEMON: Final = f"{MANUAL}/daemon.md"
 KUBERNETES: Final = "cronpoll/manual/kubernetes.md"
 MANIFESTS: Final = ROOT / "packaging" / "kubernetes"
 
@@ -52,10 +53,8 @@ def parts() -> list[Part]:
         Part(STATES, "\nIts polling:", state, fence, _diagram("POLLING", "inactive")),
         Part(KUBERNETES, "<!-- fields", "-->\n", "<!-- end", f"-->\n{_fields()}"),
         Part(KUBERNETES, "<!-- rights", "-->\n", "<!-- end", f"-->\n{_rights()}"),
-        Part(TOML, ".Sh THE TABLE daemon", ".Bl", ".El\n", _items(Daemon)),
-        Part(TOML, ".Sh THE TABLES notify", ".Bl", ".El\n", _items(Target)),
-        Part(TOML, ".Sh THE TABLES task", ".Bl", ".El\n", _items(Task)),
-        Part(TOML, ".Ss The table retry", ".Bl", ".El\n", _items(Task, "retry.")),
+        Part(KUBERNETES, "<!-- commands", "-->\n", "<!-- end", f"-->\n{_operator()}"),
+        Part(DAEMON, "<!-- options", "-->\n", "<!-- end", f"-->\n{_options(cronpolld)}"),
     ]
 
 
@@ -73,12 +72,29 @@ def _rights() -> str:
     return "".join(f"| {each.verb} `{each.resource}` | {each.why} |\n" for each in rights)
 
 
+def _operator() -> str:
+    text = ""
+    for name, command in kron_operator.commands.items():
+        help_ = _flowing(command.help or "")
+        text += f"\n### kron-operator {name}\n\n{help_}\n\n{_options(command)}"
+    return f"{text}\n"
+
+
+def _options(command: click.Command, *without: str) -> str:
+    """The options of a command as a list; those that every command has are left out."""
+    with click.Context(command) as context:
+        shown = [
+            record
+            for parameter in command.get_params(context)
+            if isinstance(parameter, click.Option)
+            and (record := parameter.get_help_record(context)) is not None
+            and not {"--help", "--version", *without} & set(parameter.opts)
+        ]
+    return "".join(f"- `{option}`: {meaning or 'See above.'}\n" for option, meaning in shown)
+
+
 def _diagram(table: str, initial: str) -> str:
     return machine.mermaid(getattr(machine, table), initial).rstrip("\n") + "\n"
-
-
-def _items(table: type[msgspec.Struct], within: str = "") -> str:
-    return describe.manual(table, within).removesuffix(".El\n")
 
 
 def with_part(page: str, part: Part) -> str:
@@ -99,14 +115,18 @@ def pages() -> dict[str, str]:
     }
 
 
+def man_pages() -> dict[str, str]:
+    """The man pages, from the manual as it is."""
+    return manpages.made(lambda topic: (ROOT / MANUAL / f"{topic}.md").read_text())
+
+
 def _commands() -> str:
     text = (
-        "# Commands\n\n`cronpoll COMMAND --help` prints the same. Commands that speak of a daemon "
-        "take `--state-dir DIR`\nor `--config FILE` to say which is meant. With `--json` they print "
-        "JSON, also if they fail;\n`--json-schema` prints its schema.\n\n| exit code | meaning |\n"
+        "# Commands\n\n`cronpoll COMMAND --help` prints the same.\n\n| exit code | meaning |\n"
         "|---|---|\n"
     )
     text += "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    text += _OF_ALL
     for name in COMMANDS:
         command = main_command.get_command(click.Context(main_command), name)
         assert command is not None
@@ -114,23 +134,45 @@ def _commands() -> str:
     return text
 
 
+_OF_ALL: Final = """
+## What many have in common
+
+Most commands need no daemon: they work with files, or read the state directory of a daemon,
+whether it lives or not. `run`, `at`, `suspend`, `resume`, `stop-run` and `reload` speak with a
+living one over its control socket, which is open to its own user, to root, and to the group that
+`[daemon] operators` names.
+
+- `--state-dir DIR`: The state directory of the daemon that is meant. `CRONPOLL_STATE_DIR` says the same.
+- `-c, --config FILE`: Its registry file: the living daemon that was started with this file,
+  whatever the file says now; if there is none, the `state_dir` that the file has.
+- `--json`: Print the answer as JSON: times in RFC 3339, durations in milliseconds. If the command
+  fails, that is JSON, too.
+- `--json-schema`: Print the schema of that JSON, and exit.
+
+Without either of the first two it is the directory that the daemon uses by default:
+`$STATE_DIRECTORY`, else `$XDG_STATE_HOME/cronpoll`, else `~/.local/state/cronpoll`; for root
+`/var/lib/cronpoll`, the directory of the system service, if it is there.
+
+A time is written as in ISO 8601: `2026-11-01`, `2026-11-01T01:30`, or with an offset,
+`2026-11-01T01:30+01:00`. Without an offset it is read on the wall clock of this machine, for `why`
+and `explain` on that of the task. A time that the clock shows twice is its first occurrence; one
+that it skips is refused.
+
+Colours are for terminals, and not used if `NO_COLOR` is set. Characters that do not print are shown
+as escapes. Completion for bash, zsh and fish comes with the Debian package; elsewhere
+`eval "$(_CRONPOLL_COMPLETE=bash_source cronpoll)"` does it, with `zsh_source` and `fish_source` for
+the others.
+"""
+
+
 def _command(name: str, command: click.Command) -> Iterator[str]:
     with click.Context(command, info_name=f"cronpoll {name}") as context:
         usage = " ".join(command.collect_usage_pieces(context))
         yield f"\n## {name}\n\n`cronpoll {name} {usage}`\n"
         yield f"\n{_flowing(command.help or '')}\n"
-        shown = [
-            record
-            for parameter in command.get_params(context)
-            if isinstance(parameter, click.Option)
-            and (record := parameter.get_help_record(context)) is not None
-            and not {"--help", "--json", "--json-schema", "--state-dir", "--config"}
-            & set(parameter.opts)
-        ]
-        if shown:
-            yield "\n"
-        for option, meaning in shown:
-            yield f"- `{option}`: {meaning}\n"
+        everywhere = ("--json", "--json-schema", "--state-dir", "--config")
+        if shown := _options(command, *everywhere):
+            yield f"\n{shown}"
         if isinstance(command, click.Group):
             for inner in command.list_commands(context):
                 found = command.get_command(context, inner)
@@ -172,7 +214,11 @@ def _metrics() -> str:
         "decided, and do not\ndepend on how much of the past is kept: `rate()` and `increase()` work. "
         "`cronpoll serve` begins at 0 when it starts;\n`--output FILE` goes on from what the file "
         "says, in a comment; printed, they are those of the last 24 hours. What\nis undecided for a "
-        "week is not counted. What the daemon counts itself begins at 0 when it starts.\n"
+        "week is not counted. What the daemon counts itself begins at 0 when it starts.\n\n"
+        f"Of up to {MOST_TASKS:,} tasks, each has series of its own from its registration on. Of more, "
+        "only those have that need\nsomebody (overdue, failing, interrupted, quarantined, held, "
+        "suspended): a million series would be too many for\nmost servers to take. "
+        "`cronpoll_tasks` counts all of them by state, `cronpoll_due` what became of what was due.\n"
         "\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
     )
     for metric in METRICS:
@@ -186,16 +232,18 @@ def main() -> None:
         (MANIFESTS / path).parent.mkdir(parents=True, exist_ok=True)
         (MANIFESTS / path).write_text(text)
     for place, text in pages().items():
-        if not (ROOT / place).exists() or (ROOT / place).read_text() != text:
-            (ROOT / place).write_text(text)
-            print(place)
+        _write(place, text)
     for part in parts():
-        file = ROOT / part.page
-        before = file.read_text()
-        after = with_part(before, part)
-        if after != before:
-            file.write_text(after)
-            print(f"{part.page}: {part.after.strip() or part.first}")
+        _write(part.page, with_part((ROOT / part.page).read_text(), part))
+    for place, text in man_pages().items():
+        _write(place, text)
+
+
+def _write(place: str, text: str) -> None:
+    file = ROOT / place
+    if not file.exists() or file.read_text() != text:
+        file.write_text(text)
+        print(place)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,20 @@ from cronpoll.testing import World, run
 LONG = bool(os.environ.get("CRONPOLL_LONG"))
 """Search for long, and elsewhere each time: CRONPOLL_LONG=1 pytest tests/system/test_fuzzing.py."""
 
+THOROUGH = LONG or bool(os.environ.get("CRONPOLL_THOROUGH"))
+"""Every example, byte and zone, as before a change lands. Otherwise the plain tests try a part of
+them."""
+
 
 def searching(examples: int) -> settings:
-    """How a property is searched for a counterexample: the same examples in every run, fifty times
-    as many in a long one.
+    """How a property is searched for a counterexample: the same examples in every run. A quarter of
+    them in a plain run, fifty times as many in a long one.
 
     What was found is printed, and with it the line that replays it: @reproduce_failure(...), put
     above the test.
     """
     return settings(
-        max_examples=examples * (50 if LONG else 1),
+        max_examples=examples * 50 if LONG else examples if THOROUGH else examples // 4,
         derandomize=not LONG,
         database=None,
         deadline=None,

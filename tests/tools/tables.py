@@ -191,9 +191,8 @@ class Listed:
         if not found:
             return None
         last, period = found[-1]
-        return Passed(
-            found[0][0], last, min(len(found), COUNT_LIMIT), period if self.windowed else None
-        )
+        number = min(len(found), COUNT_LIMIT) if self.windowed else len(found)
+        return Passed(found[0][0], last, number, period if self.windowed else None)
 
     def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:
         closes = (Closed(period, period + HOURS) for period in self.without)

@@ -9,16 +9,19 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from cronpoll import Registration
 from cronpoll.core.view import Attempt, Finding, Status
+from cronpoll.testing import World
 from cronpoll.web.access import Rules, Token
 from cronpoll.web.api import ENDPOINTS, document
 from tests.web.company import page_of, served
-from tests.web.test_pages import eventful, lived
+from tests.web.test_pages import eventful, failing, lived, ok
 
 TOKENS = Rules(tokens=(Token("v" * 20, "view", "vera"), Token("o" * 20, "operate", "olga")))
 
@@ -57,6 +60,22 @@ def test_answers_are_the_values_of_the_views(life) -> None:
         "2026-03-02T19:00:00Z",
         "2026-03-02T20:00:00Z",
     ]
+
+
+async def chained(world: World) -> None:
+    first = Registration("first", "0 * * * *", failing, timedelta(minutes=5), max_attempts=1)
+    then = Registration("then", "", ok, timedelta(minutes=5), after="first")
+    await world.boot([first, then])
+    await world.until("2026-03-02T06:30:00Z")
+    await world.crash()
+
+
+def test_what_was_not_due_after_another_task_says_what_became_of_that(tmp_path: Path) -> None:
+    now = lived(chained, tmp_path, "2026-03-02T05:30:00Z")
+    (why,) = asked((tmp_path, now), ("GET", "/why?task=then&at=2026-03-02T06:00:00Z", {}))
+    finding = msgspec.json.decode(why.body, type=Finding)
+    assert finding.verdict == "not due"
+    assert "; first: started 2026-03-02T06:00:00Z; failed" in finding.text
 
 
 @pytest.mark.parametrize(

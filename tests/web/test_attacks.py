@@ -4,6 +4,8 @@ read. It goes on answering, and says what it cut."""
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.daemons import eventually
+from tests.tools.living import Living
 from tests.web.company import lived, served
 from tests.web.test_access import _nothing
 
@@ -27,12 +30,12 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def connected(base: str) -> socket.socket:
     host, port = base.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    return socket.create_connection((host, int(port)), timeout=180)
 
 
 def status_of(base: str, path: str = "/") -> int:
     try:
-        with urllib.request.urlopen(f"{base}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"{base}{path}", timeout=180) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -100,10 +103,10 @@ def test_wrong_tokens_and_hosts_are_told_in_the_log(life: Path, tmp_path: Path) 
     ):
         wrong = urllib.request.Request(f"{base}/", headers={"Authorization": "Bearer no"})
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(wrong, timeout=60)
+            urllib.request.urlopen(wrong, timeout=180)
         elsewhere = urllib.request.Request(f"{base}/", headers={"Host": "evil\x1b.example"})
         with pytest.raises((urllib.error.HTTPError, ValueError)):
-            urllib.request.urlopen(elsewhere, timeout=60)
+            urllib.request.urlopen(elsewhere, timeout=180)
 
         def told() -> bool:
             log.seek(0)
@@ -121,3 +124,44 @@ def test_streams_that_nobody_reads_hold_up_nobody(life: Path) -> None:
         assert [status_of(base) for _ in range(20)] == [200] * 20
         for each in deaf:
             each.close()
+
+
+CALM = """
+[[task]]
+name = "calm"
+cron = "0 0 1 1 *"
+command = ["true"]
+"""
+
+
+def test_the_daemon_behind_a_page_under_attack_notices_nothing(tmp_path: Path) -> None:
+    with Living(tmp_path, CALM) as daemon:
+        daemon.start()
+        daemon.wait_for("DaemonStarted")
+        with served(daemon.state) as base:
+            eventually(lambda: status_of(base, "/task?name=calm") == 200)  # it has read the state
+            held = [connected(base) for _ in range(300)]
+            for number, each in enumerate(held):
+                each.sendall(
+                    (
+                        b"GET /live?page=/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                        b"POST /do HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nwhat",
+                        b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+                        b"\x16\x03\x01 not http\r\n\r\n",
+                    )[number % 4]
+                )
+            for _ in range(20):
+                assert status_of(base, "/do?what=run&task=calm") == 403
+                assert status_of(base, "/output?run=..%2f..%2flock") == 404
+            done = subprocess.run(
+                [sys.executable, "-m", "cronpoll", "run", "calm", "--wait",
+                 "--state-dir", str(daemon.state)],
+                check=False, capture_output=True,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert status_of(base) == 200
+            for each in held:
+                each.close()
+        assert daemon.process is not None
+        assert daemon.process.poll() is None
+        assert [each for each in daemon.log if each["level"] in ("warning", "error")] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +15,15 @@ from cronpoll.core.view import Scheduler
 from cronpoll.output.names import INDEX, Place, label_of
 from cronpoll.output.reading import OutputReader, Position
 from cronpoll.output.records import Header, Over
+from cronpoll.runtime.clock import SystemClock
 from cronpoll.store.journal.reading import JournalReader
 from cronpoll.web import live, printed
+from cronpoll.web import watch as seeing
 from cronpoll.web.access import NOBODY
 from cronpoll.web.overview import overview
 from cronpoll.web.scene import Page, Scene
 from cronpoll.web.watch import Watch
+from tests.tools.living import Living
 from tests.web.company import ZONE, StillClock
 
 
@@ -114,6 +118,21 @@ def test_who_follows_a_run_gets_each_line_once_and_it_is_read_once_for_all(
     asyncio.run(bounded())
 
 
+def test_of_a_flood_the_last_lines_are_sent_and_how_many_are_not(tmp_path: Path) -> None:
+    place, label = Place(str(tmp_path)), label_of("a", STARTED, "r-1")
+    Path(place.live).mkdir(parents=True)
+    Path(place.beside(label.stem, INDEX)).write_bytes(Header("a", "r-1", STARTED).line())
+    flood = "".join(f"line {number}\n" for number in range(1_700))
+    Path(place.raw(label.stem, "stdout")).write_text(flood)
+    Path(place.raw(label.stem, "stderr")).touch()
+    reader = OutputReader(str(tmp_path))
+    followed = printed.Followed(reader, reader.run("r-1"))
+    message, *_ = followed._messages({Position()})[Position()]
+    assert b"1,200 lines came too fast" in message
+    assert lines_in(message)[0] == "line 1200"
+    assert len(lines_in(message)) == 500
+
+
 def test_one_who_does_not_read_is_let_go_and_the_others_go_on() -> None:
     async def scenario() -> None:
         deaf: printed.Messages = asyncio.Queue(2)
@@ -122,3 +141,49 @@ def test_one_who_does_not_read_is_let_go_and_the_others_go_on() -> None:
         assert deaf.get_nowait() is None, "its stream ends, and the browser comes back"
 
     asyncio.run(scenario())
+
+
+TASK = """
+[[task]]
+name = "a"
+cron = "0 0 1 1 *"
+command = ["true"]
+"""
+
+
+async def _seen(watch: Watch, alive: bool) -> None:
+    async with asyncio.timeout(60):
+        version = watch.version
+        while watch.daemon.alive is not alive:
+            await watch.changed(version, 60)
+            version = watch.version
+
+
+def test_the_kernel_tells_that_a_daemon_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks again for an hour: what is seen before was told."""
+    monkeypatch.setattr(seeing, "ASK_SECONDS", 3_600.0)
+
+    async def scenario(living: Living) -> None:
+        watch = Watch(JournalReader(str(living.state)), SystemClock(), lambda: ZONE)
+        watching = asyncio.get_running_loop().create_task(watch.live())
+        try:
+            await _seen(watch, True)
+            await asyncio.sleep(0)
+            living.process.kill()
+            await _seen(watch, False)
+            assert watch.last_alive is not None
+        finally:
+            watching.cancel()
+
+    with Living(tmp_path, TASK) as living:
+        living.start()
+        living.wait_for("DaemonStarted")
+        asyncio.run(scenario(living))
+
+
+def test_where_the_kernel_cannot_tell_it_is_asked_within_two_seconds() -> None:
+    assert seeing.ASK_SECONDS + seeing._ANSWER_SECONDS < 2
+    assert seeing._process(None, None) is None
+    assert seeing._process(os.getpid(), os.getpid()) is None, "one that has ended is not asked for"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_a_failing_task_says_why_and_a_suspended_one_what_passed(life) -> None:
     assert "Failing since" in h1(failing_page.text)
     assert "no such host" in failing_page.text
     assert "suspended by command" in report.text
-    assert h1(why.text) == "Missed."
+    assert h1(why.text).startswith("Missed: the scheduler was not running")
     assert "the scheduler was not running" in why.text
     assert manual.status == 404
 
@@ -127,3 +128,19 @@ def test_one_function_makes_markup_of_text() -> None:
     assert esc("a\x00b\ud800") == "a\\x00b\\ud800"
     assert tag("a", "<", href='"', class_=None) == '<a href="&quot;">&lt;</a>'
     assert esc(tag("b", "x")) == "<b>x</b>", "markup stays markup"
+
+
+async def by_a_set_clock(world: World) -> None:
+    await world.boot([Registration("backup", "0 * * * *", ok, timedelta(minutes=5))])
+    await world.until("2026-03-02T08:30:00Z")
+    world.clock.step(timedelta(hours=2))
+    await world.until("2026-03-02T12:10:00Z")
+    await world.crash()
+
+
+def test_a_step_of_the_clock_crosses_all_rows_of_the_timeline(tmp_path: Path) -> None:
+    life = tmp_path, lived(by_a_set_clock, tmp_path, "2026-03-02T05:00:00Z")
+    (answer,) = asked(life, ["/timeline"])
+    (behind,) = re.findall(r'<svg[^>]*class="behind".*?</svg>', answer.text, re.DOTALL)
+    assert behind.count('class="stepline"') == 1
+    assert "the clock was set forward by 7200 s" in answer.text

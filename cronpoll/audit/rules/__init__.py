@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cronpoll.audit.rules import (
+    chains,
     clock,
     deaths,
     ends,
@@ -46,6 +47,7 @@ RULES: Final[Mapping[object, tuple[Rule, ...]]] = {
     "retry": (*_BY_RULE, *retries.START, *starts.BESIDE),
     **_together(
         starts.RULES,
+        chains.RULES,
         ends.RULES,
         retries.RULES,
         minutes.RULES,

@@ -47,9 +47,9 @@ def backwards(facts: Facts, event: e.Event) -> None:
         return  # written with what came next, and that may have been the first that failed
     if event.at < recovery.since - UNRECORDED:
         text = f"of a time when the disk could be written to, and written {text_of(recovery.at)}"
-        recovery.wrong.append(Wrong(p.CLOCK, text, event))
+        recovery.late.append(Wrong(p.CLOCK, text, event))
     elif isinstance(event, e.TaskRunStarted) and recovery.at - event.at > PATIENCE:
-        recovery.wrong.append(Wrong(p.CLOCK, "started while nothing could be written", event))
+        recovery.late.append(Wrong(p.CLOCK, "started while nothing could be written", event))
 
 
 def _overdue(facts: Facts, at: datetime) -> list[Wrong]:
@@ -107,6 +107,8 @@ def stepped(facts: Facts, _: None, event: e.ClockStepped) -> Found:
         return []  # written late: what was before it may be written behind it
     unset = _by(event.at, -_step(event))
     found = _disproved(facts, unset, "without that step it was")
+    if facts.free == event.at:
+        return found  # it slept until now, and what was overdue before that was looked at
     # It is found out within the longest wait.
     return [*found, *_overdue(facts, unset - BOUND)]
 
@@ -123,6 +125,22 @@ def slept(facts: Facts, stepped: e.ClockStepped | None, event: e.SuspensionDetec
     if stepped is None and event.at > facts.high:
         facts.high = event.at
     return [*found, *_overdue(facts, since)]
+
+
+def slept_before_recovery(facts: Facts, event: e.SuspensionDetected) -> None:
+    """A sleep that is written behind the recovery of a disk excuses, too, and nothing before it."""
+    recovery = facts.recovery
+    if recovery is None:
+        return
+    since = _by(event.at, -event.suspended_ms * MILLISECOND)
+    wrong = [one for one in recovery.wrong if one.guarantee is p.CLOCK]
+    wrong += _disproved(facts, since, "asleep since")
+    if event.at < recovery.since - UNRECORDED:
+        text = "asleep when the disk could be written to, and written when it had failed"
+        wrong += broken(p.CLOCK, text)
+    wrong += _overdue(facts, min(since, recovery.since))
+    whose = [one._replace(event=one.event or event) for one in wrong]
+    facts.recovery = recovery._replace(wrong=whose)
 
 
 def slept_between(facts: Facts, event: e.SuspensionDetected) -> None:
@@ -159,7 +177,7 @@ def recovery_of(facts: Facts, event: e.StoreRecovered) -> Recovery:
     # Others may have been written together with the state, before this.
     wrong = _disproved(facts, since, "nothing could be written since", facts.last_started)
     wrong += _overdue(facts, since)
-    return Recovery(event.at, since, [one._replace(event=one.event or event) for one in wrong])
+    return Recovery(event.at, since, [one._replace(event=one.event or event) for one in wrong], [])
 
 
 def _by(at: datetime, by: timedelta) -> datetime:

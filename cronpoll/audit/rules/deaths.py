@@ -9,7 +9,7 @@ from typing import Final
 
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import UNTOLD, Doubt, Facts, Task, text_of
-from cronpoll.audit.fold import death_of, may_be_lost
+from cronpoll.audit.fold.deaths import death_of, may_be_lost
 from cronpoll.audit.rules.finding import KEPT, Found, Rule, Wrong, broken, rule
 from cronpoll.core import events as e
 from cronpoll.core.model import (

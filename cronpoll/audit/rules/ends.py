@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import PATIENCE, SPAN, UNRECORDED, Doubt, Facts, Task, text_of
+from cronpoll.audit.fold.deaths import may_be_lost
 from cronpoll.audit.rules.finding import KEPT, Found, Rule, Wrong, broken, rule, unless
 from cronpoll.core import events as e
 from cronpoll.core.model import MILLISECOND
@@ -19,8 +20,10 @@ def of_an_open_run(facts: Facts, task: Task, event: Any) -> Found:
     if run is None:
         text = f"ends run {event.run_id}, which is not open"
         # A log may have told its end, which a death then kept from becoming durable.
-        found_open = isinstance(event, e.TaskRunInterrupted) and not task.registered
-        lost = not facts.durable and found_open and not event.restart
+        found_open = isinstance(event, e.TaskRunInterrupted) and event.ended_at is None
+        told = event.run_id in (task.newest, getattr(task.last, "run_id", None))
+        found_open = found_open and not event.restart and told
+        lost = not facts.durable and found_open and may_be_lost(facts, task)
         return unless(facts.began_blind or lost, p.ENDS_FOLLOW_STARTS, text)
     found: list[Wrong] = []
     if facts.state == "stopped":
@@ -102,6 +105,9 @@ def interrupted(facts: Facts, task: Task, event: e.TaskRunInterrupted) -> Found 
             "knows it"
         )
         found += broken(p.ENDS_FOLLOW_STARTS, text)
+    if event.restart and event.ended_at is None:
+        # What died with its process is started again by a record of its own.
+        found += broken(p.INTERRUPTED_RESTARTED, "its name is left out, and it is to start again")
     policy = task.config.options.interrupted == "restart"
     restart = task.obliges(event.run_id, run) and policy
     if restart and event.restart is False and event.ended_at is None:

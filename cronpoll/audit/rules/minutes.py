@@ -8,7 +8,18 @@ from datetime import datetime
 from typing import Final
 
 from cronpoll.audit import promises as p
-from cronpoll.audit.facts import MANY, Doubt, Facts, Span, Task, Told, of_owed, text_of, told_by
+from cronpoll.audit.facts import (
+    MANY,
+    MISSED_COUNT,
+    Doubt,
+    Facts,
+    Span,
+    Task,
+    Told,
+    of_owed,
+    text_of,
+    told_by,
+)
 from cronpoll.audit.rules.finding import Found, Rule, Wrong, broken, rule
 from cronpoll.audit.rules.timely import nothing_overdue
 from cronpoll.audit.ticks import AnyTicks, Chosen, Ticks
@@ -102,7 +113,9 @@ def _differs(
         return broken(p.ACCOUNTED, f"the first due instant not settled was {text_of(first)}")
     if span.last != told.last or told.last > event.at:
         return broken(p.ACCOUNTED, f"the last due instant not settled was {text_of(span.last)}")
-    if told.number != span.periods and (facts.effects or told.number != span.instants):
+    bounded = told.number == MISSED_COUNT < span.periods
+    as_instants = not facts.effects and told.number == span.instants
+    if told.number != span.periods and not as_instants and not bounded:
         if span.periods < told.number <= span.periods + span.settled:
             return broken(p.PERMANENT, "counts periods that have an outcome already")
         return broken(p.ACCOUNTED, f"{span.periods} were due, not {told.number}")

@@ -8,7 +8,7 @@ from typing import Final
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import UNRECORDED, Facts, Task, text_of
 from cronpoll.audit.rules import ends
-from cronpoll.audit.rules.finding import Found, Rule, broken, rule, unless
+from cronpoll.audit.rules.finding import KEPT, Found, Rule, broken, rule, unless
 from cronpoll.audit.rules.timely import in_time
 from cronpoll.core import events as e
 
@@ -32,11 +32,16 @@ def ended_by_hand(facts: Facts, task: Task, event: e.TaskRunStopped) -> Found:
 def expired(facts: Facts, task: Task, event: e.TaskResumed) -> Found | None:
     """A suspension ends by itself if it was given a time, not before that, and soon after it."""
     if not event.expired:
-        return None
+        if event.by == "file" or task.asleep_until is None or not task.registered:
+            return None
+        if facts.unset(event.at) < task.asleep_until:
+            return KEPT
+        until = facts.as_set(task.asleep_until)
+        return in_time(facts, task, event.at, p.ORDERS, until, "the end of its suspension")
     if task.asleep_until is None:
         return unless(unsure(facts), p.ORDERS, "ended by itself, and had no time")
     until = facts.as_set(task.asleep_until)
-    if facts.unset(event.at) < task.asleep_until - UNRECORDED:
+    if facts.unset(event.at) < task.asleep_until - UNRECORDED and not task.asleep_cut:
         return broken(p.ORDERS, f"ended before its time, {text_of(until)}")
     return in_time(facts, task, event.at, p.ORDERS, until, "the end of its suspension")
 
@@ -53,6 +58,19 @@ def ordered_ahead(facts: Facts, task: Task, event: e.TaskRunStarted) -> Found | 
     return in_time(facts, task, now, p.ORDERS, due, "an ordered start")
 
 
+def ordered(_: Facts, task: Task, event: e.TaskStartOrdered) -> Found:
+    if event.due_at <= event.at:
+        return broken(p.ORDERS, f"a start is ordered for {text_of(event.due_at)}, which has passed")
+    text = f"a start is ordered for {text_of(event.due_at)} a second time"
+    return unless(event.due_at not in task.ordered, p.ORDERS, text)
+
+
+def suspended_for(_: Facts, __: Task, event: e.TaskSuspended) -> Found | None:
+    if event.until is None:
+        return None
+    return unless(event.until > event.at, p.ORDERS, "suspended until a time that has passed")
+
+
 def dropped(facts: Facts, task: Task, event: e.TaskStartOrderDropped) -> Found:
     known = event.due_at in task.ordered or unsure(facts)
     return unless(known, p.ORDERS, f"nobody has ordered a start for {text_of(event.due_at)}")
@@ -60,6 +78,8 @@ def dropped(facts: Facts, task: Task, event: e.TaskStartOrderDropped) -> Found:
 
 START: Final = (rule(ordered_ahead, p.ORDERS),)
 RULES: Final[Mapping[type[e.Event], tuple[Rule, ...]]] = {
+    e.TaskStartOrdered: (rule(ordered, p.ORDERS),),
+    e.TaskSuspended: (rule(suspended_for, p.ORDERS),),
     e.TaskStartOrderDropped: (rule(dropped, p.ORDERS),),
     e.TaskRunStopOrdered: (rule(of_open_runs, p.ORDERS),),
     e.TaskRunStopped: (*ends.EVERY, rule(ended_by_hand, p.ORDERS)),

@@ -9,7 +9,7 @@ from typing import Final
 
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import MANY, Facts, Task, edit_of, opening, settled_by_edit, text_of
-from cronpoll.audit.fold import config_of
+from cronpoll.audit.fold.registrations import config_of
 from cronpoll.audit.rules.finding import KEPT, Found, Rule, Wrong, broken, rule, unless
 from cronpoll.audit.rules.minutes import stays_owed
 from cronpoll.audit.rules.timely import nothing_overdue
@@ -24,8 +24,10 @@ def _valid(name: str, config: TaskConfig) -> Found:
         ticks_of(name, config, lambda _: UTC)
     except NotCronError as error:
         problem = f"its expression is none: {error}"
-    if not config.cron_expression and config.options.on_start is None:
+    if not config.cron_expression and not config.options.started_otherwise:
         problem = "nothing starts it"
+    if config.cron_expression and config.options.after is not None:
+        problem = "it has a cron, and is started after another task"
     if not name or len(name) > NAME_LIMIT:
         problem = "its name is empty or too long"
     if not config.retry_delay_ms >= 0:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import NEVER, PATIENCE, UNRECORDED, Facts, Task, text_of
-from cronpoll.audit.fold import run_of
+from cronpoll.audit.fold.runs import run_of
 from cronpoll.audit.rules import minutes
 from cronpoll.audit.rules.finding import KEPT, Found, Rule, Wrong, broken, rule, unless
 from cronpoll.audit.rules.timely import in_time

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from cronpoll.audit import promises as p
-from cronpoll.audit.facts import Facts, Task, text_of
-from cronpoll.audit.fold import passed_until, suspension_end
+from cronpoll.audit.facts import MISSED_COUNT, Facts, Task, text_of
+from cronpoll.audit.fold.registrations import passed_until, suspension_end
 from cronpoll.audit.rules.finding import Found, Rule, Wrong, broken, rule, unless
+from cronpoll.audit.rules.orders import unsure
 from cronpoll.core import events as e
 from cronpoll.core.model import MICROSECOND
 
@@ -34,8 +35,10 @@ def _was_asleep(task: Task, event: e.TaskResumed) -> bool:
 
 def resumed(facts: Facts, task: Task, event: e.TaskResumed) -> Found:
     found: list[Wrong] = []
-    if not _was_asleep(task, event) and not (facts.torn and event.by == "command"):
+    if not _was_asleep(task, event) and not (unsure(facts) and event.by == "command"):
         found += broken(p.SUSPENSION, f"it was not suspended by {event.by}")
+    if event.by == "file" and not task.by_file and not unsure(facts):
+        found += broken(p.SUSPENSION, "nothing says that the file suspended it")
     if event.lifted is not None and event.lifted == _still_asleep(task, event):
         text = "what it says of its own effect is not so: another suspension holds, or none does"
         found += broken(p.SUSPENSION, text)
@@ -44,7 +47,7 @@ def resumed(facts: Facts, task: Task, event: e.TaskResumed) -> Found:
 
 def told_what_passed(facts: Facts, task: Task, event: e.TaskResumed) -> Found | None:
     """The summary of a suspension, where nothing suspends the task any more."""
-    if _still_asleep(task, event) or (facts.torn and not _was_asleep(task, event)):
+    if _still_asleep(task, event) or (unsure(facts) and not _was_asleep(task, event)):
         return None
     found: list[Wrong] = []
     same_schedule = event.by == "command" or task.woken == "same schedule"
@@ -75,7 +78,10 @@ def _passed(facts: Facts, task: Task, event: e.TaskResumed) -> list[Wrong]:
     first, last, count = (None, None, 0) if span is None else (span.first, span.last, span.periods)
     if not facts.effects and span is not None and event.count == span.instants:
         count = event.count
-    if facts.effects and task.owed_at is not None:
+    also_owed = facts.effects and task.owed_at is not None
+    if event.count - also_owed == MISSED_COUNT < count:
+        count = MISSED_COUNT
+    if also_owed:
         first, last, count = task.owed_at, last or task.owed_at, count + 1
     told = (event.first_passed, event.last_passed, event.count, event.open_at)
     text = (

@@ -28,7 +28,7 @@ def in_time(
     if since <= now and now - since <= PATIENCE:
         return KEPT
     could = facts.could(task, now, since)
-    if now - could <= facts.patience:
+    if now - could <= facts.patience or (facts.began_blind and facts.lock_holder(task)):
         return KEPT
     return broken(guarantee, f"{what} was to be seen to from {text_of(could)} on, and was not")
 

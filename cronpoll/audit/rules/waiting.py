@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import Task
-from cronpoll.audit.fold import Resolved
+from cronpoll.audit.fold.waiting import Resolved
 from cronpoll.audit.rules.finding import Wrong
 from cronpoll.core import events as e
 

@@ -35,9 +35,12 @@ class _LeapingSelector(selectors.SelectSelector):
         self.elapsed = 0.0
         self.threads_out = 0
         self.calm: list[asyncio.Future[None]] = []
+        self.leapt: Callable[[], object] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout <= 0:
+            if not self.threads_out and len(self.get_map()) == 1:
+                return []  # the loop's own pipe, which only wakes a loop that waits
             return super().select(0)
         if self.threads_out:
             return super().select(None)  # the thread's end arrives through the loop's own pipe
@@ -55,6 +58,8 @@ class _LeapingSelector(selectors.SelectSelector):
         # longer exact, and a timer that is due by a hair's breadth less than now would be waited
         # for without end.
         self.elapsed = math.ceil((self.elapsed + timeout) * 1e6 - 1e-3) / 1e6
+        if self.leapt is not None:
+            self.leapt()
         return []
 
 
@@ -67,18 +72,22 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     on."""
 
     def __init__(self) -> None:
-        self._leaping = _LeapingSelector()
+        self.leaping = _LeapingSelector()
         self.threads_refused = 0
-        super().__init__(self._leaping)
+        super().__init__(self.leaping)
         self._clock_resolution = 5e-7  # half of the step in which time passes here
 
     def time(self) -> float:
-        return self._leaping.elapsed
+        return self.leaping.elapsed
+
+    def at_every_leap(self, leapt: Callable[[], object]) -> None:
+        """Call this whenever time has passed, before anything sees it."""
+        self.leaping.leapt = leapt
 
     async def calm(self) -> None:
         """Return when all that can happen at this instant has happened, and time would pass."""
         waiter: asyncio.Future[None] = self.create_future()
-        self._leaping.calm.append(waiter)
+        self.leaping.calm.append(waiter)
         await waiter
 
     def run_in_executor(  # type: ignore[override]
@@ -87,15 +96,15 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         if self.threads_refused:
             self.threads_refused -= 1
             raise RuntimeError("can't start new thread")
-        self._leaping.threads_out += 1
+        self.leaping.threads_out += 1
         try:
             future = super().run_in_executor(executor, func, *args)
         except BaseException:
-            self._leaping.threads_out -= 1
+            self.leaping.threads_out -= 1
             raise
 
         def back(_: Any) -> None:
-            self._leaping.threads_out -= 1
+            self.leaping.threads_out -= 1
 
         future.add_done_callback(back)
         return future
@@ -104,44 +113,62 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 class SimulatedClock:
     """The clock of a simulated world. `step` sets the wall clock, `suspend` puts the machine to
     sleep. `in_step`: what the kernel says of it, whether it follows a time source. `boots`: how
-    often the machine has been started; a scheduler that begins next notices.
+    often the machine has been started; a scheduler that begins next notices. `follow` is called
+    with the time whenever that has changed.
 
     It leaves out the polls at which nothing is due: a year of a daily task is a few hundred looks.
     With `every_minute` they take place, as on a real clock.
     """
 
     def __init__(
-        self, start: datetime | str = "2026-01-01T00:00:00Z", *, every_minute: bool = False
+        self,
+        start: datetime | str = "2026-01-01T00:00:00Z",
+        *,
+        every_minute: bool = False,
+        follow: Callable[[datetime], object] | None = None,
     ) -> None:
         self.every_minute = every_minute
         self.longest_wait = LONGEST_WAIT if every_minute else 86_400.0
         self._start = instant(start) if isinstance(start, str) else plain(start)
         self._stepped = timedelta(0)
         self._suspended = timedelta(0)
+        self._suspended_seconds = 0.0
         self._origin: float | None = None
+        self._known: SimulatedLoop | None = None
+        self._seen: tuple[float, datetime] | None = None
         self._waiting: Waker | None = None
+        self._follow = follow
         self.in_step = True
         self.boots = 1
 
     def _loop(self) -> SimulatedLoop:
         loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop), (
-            "a simulated clock needs a simulated loop: see cronpoll.testing.run"
-        )
-        return loop
+        if loop is not self._known:
+            assert isinstance(loop, SimulatedLoop), (
+                "a simulated clock needs a simulated loop: see cronpoll.testing.run"
+            )
+            self._known = loop
+        return self._known
 
     def boot_id(self) -> str:
         return f"boot {self.boots}"
 
     def monotonic(self) -> float:
-        return self._loop().time() + self._suspended.total_seconds()
+        return self._loop().leaping.elapsed + self._suspended_seconds
 
     def wall(self) -> datetime:
-        elapsed = self._loop().time()
+        elapsed = self._loop().leaping.elapsed
+        if self._seen is not None and self._seen[0] == elapsed:  # it is asked often at one moment
+            return self._seen[1]
         if self._origin is None:
             self._origin = elapsed
+            if self._follow is not None:
+                self._loop().at_every_leap(self._tell)
+                self._tell()
         since = timedelta(microseconds=round((elapsed - self._origin) * 1e6))
-        return self._start + self._stepped + self._suspended + since
+        now = self._start + self._stepped + self._suspended + since
+        self._seen = elapsed, now
+        return now
 
     async def wait(self, seconds: float, waker: Waker) -> None:
         # At least the step in which time passes here, or a wait for a fraction of it would never
@@ -159,12 +186,21 @@ class SimulatedClock:
         """Set the wall clock by that much."""
         self._look_at_next_poll()
         self._stepped += by
+        self._seen = None
+        self._tell()
 
     def suspend(self, duration: timedelta) -> None:
         """Let the machine sleep: time passes, nothing runs, and timers, which do not count sleep,
         are late by it."""
         self._look_at_next_poll()
         self._suspended += duration
+        self._suspended_seconds = self._suspended.total_seconds()
+        self._seen = None
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._follow is not None and self._origin is not None:
+            self._follow(self.wall())
 
     def _look_at_next_poll(self) -> None:
         """Whoever leaves out polls would notice a change of the clock too late: the next one takes

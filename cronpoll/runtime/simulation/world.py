@@ -4,6 +4,7 @@ scheduler lives in it unchanged."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -59,6 +60,9 @@ class World:
     reports a suspended machine (`SuspensionDetected`) or minutes that never come, and follows a
     host that changes its zone.
 
+    `follow` is called with the time whenever that has changed: `freeze_time(...).start().move_to`
+    makes `datetime.now()` in a callback the time of this world.
+
     With `children`, a scheduler looks for what `world.processes.command(...)` of an earlier one has
     left behind.
     """
@@ -68,10 +72,11 @@ class World:
         start: datetime | str = "2026-01-01T00:00:00Z",
         *,
         every_minute: bool = False,
+        follow: Callable[[datetime], object] | None = None,
         children: bool = False,
         **options: Any,
     ) -> None:
-        self.clock = SimulatedClock(start, every_minute=every_minute)
+        self.clock = SimulatedClock(start, every_minute=every_minute, follow=follow)
         self.disk = SimulatedDisk()
         self.processes = SimulatedProcesses(self.clock)
         self.log = Recorder()

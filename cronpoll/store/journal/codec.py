@@ -34,18 +34,15 @@ the line of a frame is
 - People can read it. `grep` works.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union
 from zlib import crc32
 
 import msgspec
 
 from cronpoll.core import events as e
-from cronpoll.core.bounds import impossible
 from cronpoll.core.errors import (
     TaskInvalidStructureError,
     TaskInvalidTypeError,
@@ -57,6 +54,9 @@ from cronpoll.core.errors import (
 )
 from cronpoll.core.model import Book, Instant, TaskState, Told
 from cronpoll.core.text import utc_text
+
+if TYPE_CHECKING:
+    from cronpoll.core.bounds import Impossible
 
 VERSION: Final = 1
 HEAD_LIMIT: Final = 256
@@ -253,6 +253,12 @@ def _intact_behind(data: bytes, offset: int) -> bool:
     return False
 
 
+def _impossible(record: msgspec.Struct) -> "Impossible | None":
+    from cronpoll.core.bounds import impossible  # here, because it is seldom asked
+
+    return impossible(record)
+
+
 def _suspicious(data: bytes) -> bool:
     """Whether there can be anything in these bytes that `impossible` would find. Asking it about
     every record costs more.
@@ -294,7 +300,7 @@ def decode_event(line: bytes) -> e.Event:
         event: e.Event = _events.decode(line)
     except UNDECODABLE as error:
         raise _diagnosis(line, error) from error
-    odd = impossible(event)
+    odd = _impossible(event)
     if odd is not None:
         raise TaskInvalidValueError(*odd)
     return event
@@ -310,7 +316,7 @@ def any_event() -> Callable[[bytes], e.Event | None]:
             event: e.Event = decode(line)
         except UNDECODABLE:
             return None
-        return event if not _suspicious(line) or impossible(event) is None else None
+        return event if not _suspicious(line) or _impossible(event) is None else None
 
     return event_in
 
@@ -337,7 +343,7 @@ def decode_snapshot(
         except UNDECODABLE as error:
             tasks.append((line, _diagnosis(line, error, TaskState)))
             continue
-        odd = impossible(task) if suspicious else None
+        odd = _impossible(task) if suspicious else None
         tasks.append(task if odd is None else (line, TaskInvalidValueError(*odd)))
     return head, tasks
 

@@ -6,8 +6,6 @@ is not complete yet looks like a torn end, and the state without it is the state
 segment that is gone when it is read was replaced by its successor: one looks again.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -128,6 +126,13 @@ def fold(
         if finding is not None:
             apply(book, finding)
     return book, told
+
+
+class _Beginning(NamedTuple):
+    """When a segment was begun, and with which frame."""
+
+    created: datetime | None
+    sequence: int | None
 
 
 class JournalReader:
@@ -257,13 +262,6 @@ class JournalReader:
         if head is None:
             return _Beginning(None, None)
         return _Beginning(head.created, codec.sequence_at(start, head.length))
-
-
-class _Beginning(NamedTuple):
-    """When a segment was begun, and with which frame."""
-
-    created: datetime | None
-    sequence: int | None
 
 
 def _number(name: str) -> int:

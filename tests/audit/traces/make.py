@@ -22,7 +22,7 @@ from cronpoll import Registration
 from cronpoll.core.calendar import schedule_of
 from cronpoll.core.periods import Constraints, Distribution, Seed, Spread, Window
 from cronpoll.testing import World, run
-from tests.audit.traces import ordered
+from tests.audit.traces import chained, listed, ordered
 from tests.tools.support import Job, minutes
 
 HERE = Path(__file__).parent
@@ -460,6 +460,7 @@ LIVES: dict[str, Callable[[], Any]] = {
         ),
     )
 } | ordered.LIVES
+LIVES |= listed.LIVES | chained.LIVES
 LOG_ONLY = {
     "TaskScheduled",
     "TaskPreserved",
@@ -1661,6 +1662,7 @@ LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "every-minute-accounted.later": ("cut_off", later_ones_untold),
     "start-owed.waited": ("cut_off", waited_for_nothing),
 } | ordered.LIES
+LIES |= listed.LIES | chained.LIES
 
 
 # -- mistakes of an older version, which its own judge called clean --------------------------------

@@ -1,0 +1,182 @@
+"""Searches in windows: the answer is that of every period drawn one by one, also if the search is
+made in pieces, and of pieces none draws more than it may."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cronpoll.core import choices as kept
+from cronpoll.core.choices import (
+    FREE_DRAWS,
+    REMEMBERED,
+    Allowance,
+    SearchUnfinishedError,
+    begin_search,
+    choices_of,
+    forget_choices,
+)
+from cronpoll.core.cron import COUNT_LIMIT, Schedule, parse
+from cronpoll.core.periods import Constraints, Distribution, Spread, Window, chosen_second
+from cronpoll.core.windows import PeriodSchedule
+from cronpoll.core.zones import EPOCH, second_of, zone_of
+
+MINUTE = timedelta(minutes=1)
+NOWS = [
+    datetime(2026, 3, 29, 3, 0, 17, tzinfo=UTC),
+    datetime(2026, 10, 25, 4, tzinfo=UTC),
+    datetime(2011, 12, 30, 12, tzinfo=UTC),
+    datetime(2026, 6, 10, 23, 59, 59, tzinfo=UTC),
+]
+SPREADS = st.builds(
+    Spread,
+    window=st.builds(
+        Window,
+        st.sampled_from(["after", "around", "before"]),
+        st.sampled_from([0, 1_500, 300_000, 5_400_000, 90_000_000]),
+    ),
+    distribution=st.sampled_from(
+        [
+            Distribution(),
+            Distribution("skewLate", shape="1.5"),
+            Distribution("normal"),
+            Distribution("exponential", rate="9", direction="late"),
+        ]
+    ),
+    only=st.sampled_from(
+        [
+            None,
+            Constraints(hours=(12,)),
+            Constraints(between=((1_430, 10), (700, 700)), dow=(0, 1, 2, 3)),
+            Constraints(hours=(2, 3, 22), dates=((date(2026, 3, 29), date(2026, 10, 25)),)),
+        ]
+    ),
+    avoid=st.sampled_from([None, Constraints(hours=(12, 0)), Constraints(dom=(10, 29, 30))]),
+)
+SCHEDULES = st.builds(
+    lambda spread, expression, zone: PeriodSchedule(
+        "t", spread, Schedule(parse(expression), zone_of(ZoneInfo(zone)), False)
+    ),
+    SPREADS,
+    st.sampled_from(["* * * * *", "0,7,30 * * * *", "15 3,11,12 * * *"]),
+    st.sampled_from(["UTC", "Europe/Berlin", "Pacific/Apia"]),
+)
+
+
+def every(schedule: PeriodSchedule, after: datetime, until: datetime) -> dict[datetime, int | None]:
+    """The chosen second of every period whose window could reach into this span."""
+    early, late = schedule.reach()
+    found = {}
+    period = schedule.nominals.next_after(after - late - MINUTE)
+    while period is not None and period <= until + early + MINUTE:
+        second = second_of(period)
+        found[period] = chosen_second("t", schedule.spread, schedule.zone, second)
+        period = schedule.nominals.next_after(period)
+    return found
+
+
+def instant(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SCHEDULES, st.sampled_from(NOWS), st.sampled_from([0.01, 1, 9, 50]), st.data())
+def test_a_search_finds_what_a_draw_of_every_period_finds(schedule, now, hours, data):
+    after = now - timedelta(hours=hours)
+    drawn = every(schedule, after, now)
+    handled = tuple(data.draw(st.sets(st.sampled_from(sorted(drawn)), max_size=3))) if drawn else ()
+    begin, end = second_of(after), second_of(now)
+    due = sorted(
+        (second, period)
+        for period, second in drawn.items()
+        if second is not None and begin < second <= end and period not in handled
+    )
+    latest = schedule.latest_in(after, now, handled)
+    assert latest == (instant(due[-1][0]) if due else None)
+    late = schedule.reach()[1]
+    lost = [
+        period
+        for period, second in drawn.items()
+        if second is None and after < period + late <= now
+    ]
+    assert [one.period for one in schedule.unschedulable(after, now)] == lost[-3_000:]
+    if latest is None:
+        return
+    passed = schedule.passed(after, latest, handled)
+    assert passed is not None
+    assert passed[:3] == (instant(due[0][0]), latest, min(len(due), COUNT_LIMIT))
+    assert passed.period == due[-1][1]
+    assert schedule.next_after(after) == min(
+        instant(second) for second in drawn.values() if second is not None and second > begin
+    )
+    assert schedule.periods_at(latest) == tuple(
+        sorted(period for period, second in drawn.items() if second == second_of(latest))
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(SCHEDULES, st.sampled_from(NOWS), st.integers(1, 90))
+def test_a_search_in_pieces_finds_the_same(schedule, now, draws):
+    after = now - timedelta(days=2)
+
+    def look():
+        lost = schedule.unschedulable(after, now)
+        latest = schedule.latest_in(after, now)
+        if latest is None:
+            return lost, None, schedule.look_after(now)
+        last = schedule.periods_at(latest)[-1]
+        return lost, schedule.passed(after, latest, (), last), schedule.look_after(now)
+
+    forget_choices()
+    whole = look()
+    forget_choices()
+    for _ in range(30_000 // draws):
+        before = len(choices_of("t", schedule.spread, schedule.zone))
+        try:
+            with Allowance(draws):
+                found = look()
+            break
+        except SearchUnfinishedError:
+            drawn = len(choices_of("t", schedule.spread, schedule.zone)) - before
+            assert drawn == draws
+    else:
+        pytest.fail("it never comes to an end")
+    assert found == whole
+
+
+def test_some_draws_of_each_search_are_free():
+    zone = zone_of(UTC)
+    spread = Spread(window=Window("after", 60_000))
+    forget_choices()
+    with Allowance(2):
+        for task in range(5):
+            begin_search()
+            choices = choices_of(f"task {task}", spread, zone)
+            for minute in range(FREE_DRAWS):
+                assert choices[minute * 60] is not None
+        assert choices[-60] is not None
+        assert choices[-120] is not None
+        with pytest.raises(SearchUnfinishedError):
+            choices[-180]
+    assert choices[-180] is not None  # nobody waits here
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(kept, "REMEMBERED", 500)
+    forget_choices()
+    zone, spread = zone_of(UTC), Spread(window=Window("after", 60_000))
+    for task in range(100):
+        choices = choices_of(f"task {task}", spread, zone)
+        for minute in range(20):
+            assert choices[minute * 60] == chosen_second(f"task {task}", spread, zone, minute * 60)
+        assert len(choices_of(f"task {task}", spread, zone)) <= 20
+    alone = choices_of("alone", spread, zone)
+    for minute in range(2_000):
+        assert alone[minute * 60] is not None
+    assert sum(map(len, kept._remembered._tasks.values())) <= 501
+    forget_choices()
+    assert REMEMBERED > 4 * 7 * 1_440  # the longest window of a task of every minute, in one look

@@ -1,0 +1,198 @@
+"""What a server refuses for a while, or for good: a name, a Job, its start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cronpoll.operator.api import OF_KRONJOB, ForbiddenError, InvalidError
+from cronpoll.operator.decision import SUSPENDED, TOO_LATE
+from cronpoll.operator.ledger import Entry, decoded
+from cronpoll.testing import run
+from tests.operator.miniature import POD, at, manifest
+from tests.operator.simulated import Life, Operator, SimulatedServer
+
+NOON = at("2026-03-01T12:00:00Z")
+JOB = "kj0-29539440"
+
+
+class Refusing(SimulatedServer):
+    """No Job is created, and none is started, before these times."""
+
+    creates_from = starts_from = NOON.replace(hour=0)
+
+    def create(self, kind: str, namespace: str, body: Any) -> Any:
+        if kind == "jobs" and self.clock.wall() < self.creates_from:
+            raise ForbiddenError("exceeded quota")
+        return super().create(kind, namespace, body)
+
+    def change_job(self, namespace, name, uid, version, suspend, release):
+        if suspend is False and self.clock.wall() < self.starts_from:
+            raise InvalidError("admission webhook denied the request")
+        return super().change_job(namespace, name, uid, version, suspend, release)
+
+
+class Noon:
+    """One operator without trouble, and a KronJob that is due at 12:00 once a day."""
+
+    def __init__(self, crowd: int = 50, **spec: Any) -> None:
+        self.life = Life(1, badness=0.0, crowd=crowd)
+        self.clock = self.life.clock
+        self.server = self.life.server = Refusing(self.clock)
+        self.server.put("kronjobs", manifest("kj0", schedule="0 12 * * *", **spec))
+        self.operator = Operator(self.life, 0)
+
+    async def until(self, time: str) -> None:
+        if not self.operator.tasks:
+            self.operator.start(0.0)
+        moment = at(f"2026-03-01T{time}Z")
+        await self.clock.sleep((moment - self.clock.wall()).total_seconds())
+        if (error := self.operator.failed()) is not None:
+            raise error
+
+    @property
+    def status(self) -> Any:
+        return self.server.get("kronjobs", "shop", "kj0")["status"]
+
+    @property
+    def entry(self) -> Entry:
+        (entry,) = decoded(self.status["ledger"]).entries
+        return entry
+
+    @property
+    def ready(self) -> tuple[str, str]:
+        return next(
+            (each["status"], each["reason"])
+            for each in self.status["conditions"]
+            if each["type"] == "Ready"
+        )
+
+
+@pytest.mark.parametrize("crowd", [1, 50])
+def test_a_name_that_is_taken_costs_few_requests_and_is_told(crowd: int) -> None:
+    async def scenario() -> None:
+        noon = Noon(crowd)
+        stranger = {
+            "metadata": {"name": JOB, "namespace": "shop"},
+            "spec": {**POD["spec"], "suspend": False},
+        }
+        noon.server.create("jobs", "shop", stranger)
+        await noon.until("12:00:30")
+        assert noon.operator.api.calls < 30
+        assert (noon.entry.outcome, noon.entry.result) == ("executed", "failed")
+        assert noon.ready == ("False", "NameTaken")
+
+    run(scenario)
+
+
+def test_a_start_that_is_refused_is_told_and_tried_again() -> None:
+    async def scenario() -> None:
+        noon = Noon()
+        noon.server.starts_from = at("2026-03-01T12:10:00Z")
+        await noon.until("12:05:00")
+        assert noon.ready == ("False", "StartRefused")
+        await noon.until("12:15:00")
+        assert [job["metadata"]["name"] for _, job in noon.server.started] == [JOB]
+        assert noon.ready == ("True", "Scheduled")
+
+    run(scenario)
+
+
+def test_a_plan_that_was_refused_does_not_delay_the_start() -> None:
+    async def scenario() -> None:
+        noon = Noon(crowd=1)
+        noon.server.creates_from = at("2026-03-01T11:59:58Z")
+        await noon.until("12:01:00")
+        ((when, _),) = noon.server.started
+        assert (when - NOON).total_seconds() < 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("refused", ["creates_from", "starts_from"])
+@pytest.mark.parametrize("why", ["deadline", "suspended"])
+def test_a_job_that_could_not_start_in_time_does_not_start_later(refused: str, why: str) -> None:
+    async def scenario() -> None:
+        noon = Noon(**({"startingDeadlineSeconds": 30} if why == "deadline" else {}))
+        setattr(noon.server, refused, at("2026-03-01T12:10:00Z"))
+        await noon.until("12:05:00")
+        if why == "suspended":
+            noon.server.edit("shop", "kj0", suspend=True)
+        await noon.until("12:20:00")
+        assert noon.server.started == []
+        assert noon.server.matching("jobs", OF_KRONJOB) == []
+        assert (noon.entry.outcome, noon.entry.result) == ("executed", "failed")
+        assert noon.entry.reason == {"deadline": TOO_LATE, "suspended": SUSPENDED}[why]
+        assert noon.status.get("active") is None
+
+    run(scenario)
+
+
+def test_a_kronjob_that_is_created_again_during_a_plan_has_a_job_of_its_own() -> None:
+    async def scenario() -> None:
+        noon = Noon(crowd=1)
+        await noon.until("11:59:50")
+        (old,) = noon.server.matching("jobs", OF_KRONJOB)
+        assert old["spec"]["suspend"]
+        found = noon.server.objects.pop(("kronjobs", "shop", "kj0"))
+        noon.server.record("kronjobs", "DELETED", found)
+        again = manifest("kj0", schedule="0 12 * * *")
+        again["metadata"]["uid"] = "uid-again"
+        noon.server.put("kronjobs", again)
+        await noon.until("12:00:30")
+        ((_, job),) = noon.server.started
+        assert job["metadata"]["ownerReferences"][0]["uid"] == "uid-again"
+        assert noon.entry.result == "running"
+
+    run(scenario)
+
+
+def test_nothing_is_left_of_a_kronjob_that_is_deleted_during_a_plan() -> None:
+    async def scenario() -> None:
+        noon = Noon(crowd=1)
+        await noon.until("11:59:50")
+        found = noon.server.objects.pop(("kronjobs", "shop", "kj0"))
+        noon.server.record("kronjobs", "DELETED", found)
+        await noon.until("11:59:55")
+        assert noon.server.matching("jobs", OF_KRONJOB) == noon.server.started == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("careless", [False, True])
+def test_a_plan_that_is_begun_before_it_is_withdrawn_was_carried_out(
+    careless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not compare versions shows what they are for."""
+    if careless:
+        job = SimulatedServer._job
+        monkeypatch.setattr(SimulatedServer, "_job", lambda *given: job(*given[:4], ""))
+
+    async def scenario() -> list[str]:
+        noon = Noon(crowd=1)
+        await noon.until("11:59:50")
+        delete = noon.operator.api.delete
+
+        async def after_a_start(kind: Any, namespace: str, name: str, uid: str, **how: Any) -> None:
+            if not noon.server.started:  # another operator is faster
+                noon.server.change_job(namespace, name, uid, "", suspend=False, release=False)
+            await delete(kind, namespace, name, uid, **how)
+
+        noon.operator.api.delete = after_a_start  # type: ignore[method-assign]
+        noon.server.edit("shop", "kj0", suspend=True)
+        await noon.until("12:00:30")
+        assert len(noon.server.started) == 1
+        return [entry.outcome for entry in decoded(noon.status["ledger"]).entries]
+
+    assert run(scenario) == ([] if careless else ["executed"])
+
+
+def test_a_job_that_may_start_a_little_late_does() -> None:
+    async def scenario() -> None:
+        noon = Noon(startingDeadlineSeconds=0)
+        noon.server.creates_from = at("2026-03-01T12:00:10Z")
+        await noon.until("12:01:00")
+        assert len(noon.server.started) == 1
+
+    run(scenario)
