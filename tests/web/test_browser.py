@@ -117,7 +117,8 @@ def signed_in(eyes: Eyes, **options):
     page = eyes.page(**options)
     page.goto(f"{eyes.base}/")
     page.wait_for_url("**/sign-in")
-    page.keyboard.type(TOKEN)  # the field has the focus
+    page.wait_for_selector("input:focus")  # given with the first frame, not with the answer
+    page.keyboard.type(TOKEN)
     page.keyboard.press("Enter")
     page.wait_for_url(f"{eyes.base}/")
     return page
@@ -153,7 +154,8 @@ def test_output_streams_and_a_run_is_started_and_stopped_by_keyboard(
     page.get_by_role("link", name="Run", exact=True).focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/do?*")
-    page.keyboard.press("Enter")  # the button has the focus
+    page.wait_for_selector("button:focus")
+    page.keyboard.press("Enter")
     page.wait_for_url("**/task?*")
     page.wait_for_selector("#latest a")
     page.locator("#latest a").first.focus()
@@ -170,6 +172,7 @@ def test_output_streams_and_a_run_is_started_and_stopped_by_keyboard(
     page.get_by_role("link", name="Stop").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/do?*")
+    page.wait_for_selector("button:focus")
     page.keyboard.press("Enter")
     page.wait_for_url("**/task?*")
     living.wait_for("TaskRunStopped")
