@@ -48,6 +48,7 @@ from cronpoll.core.options import (
     Row,
 )
 from cronpoll.core.periods import Constraints, Distribution, Seed, Window
+from cronpoll.core.present import status_of
 from cronpoll.core.values import WrongError, close
 from cronpoll.core.zonenames import ZoneNames
 from cronpoll.runtime.clock import Clock, SystemClock
@@ -242,7 +243,7 @@ class LiveTasks:
         scheduler = view.Scheduler(alive=True, held=held)
         calendar = Calendar(ZoneNames(self._zone()))
         nothing = view.Uncounted("nobody asked")
-        return view.status_of(
+        return status_of(
             self._book(), scheduler, self._directory or "", now, calendar, balance=nothing
         ).tasks
 

@@ -25,26 +25,75 @@ from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import book_of
 from cronpoll.cli.tables import flowing
 from cronpoll.config.check import Rules, check
-from cronpoll.core.calendar import AnySchedule, schedule_of
+from cronpoll.core.calendar import AnySchedule, schedule_of, upcoming
 from cronpoll.core.changes import timing_said
 from cronpoll.core.cron import Schedule
 from cronpoll.core.errors import CronpollError, InvalidCronExpressionError
+from cronpoll.core.model import Instant
 from cronpoll.core.periods import Spread, draws
 from cronpoll.core.text import local, visible, well_formed
 from cronpoll.core.values import zone_problem
-from cronpoll.core.view import (
-    Chosen,
-    Drawn,
-    Explanation,
-    Meaning,
-    Meaningless,
-    SeedMaterial,
-    upcoming,
-)
+from cronpoll.core.view import View
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.words import in_words
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
+
+
+class Meaning(View, frozen=True, tag_field="kind", tag="meaning"):
+    """What an expression means. `next`: on the clock of the zone that was asked for."""
+
+    expression: str
+    meaning: str
+    next: tuple[str, ...]
+    valid: bool = True
+
+
+class Meaningless(View, frozen=True, tag_field="kind", tag="meaningless"):
+    """An expression that means nothing, and why."""
+
+    expression: str
+    field: str
+    reason: str
+    valid: bool = False
+    meant: str | None = None
+    only: str | None = None
+
+
+class SeedMaterial(View, frozen=True):
+    """What the seed of a choice is made from."""
+
+    identity: str
+    period_key: str
+    salt: str
+
+
+class Drawn(View, frozen=True):
+    """One draw of a choice. `bits`: of 2^53. `refused`: what the constraints said against it."""
+
+    number: int
+    bits: int
+    candidate: Instant
+    refused: str | None
+
+
+class Chosen(View, frozen=True, tag_field="kind", tag="choice"):
+    """How the start of one period was chosen; `chosen_at` is None if it is unschedulable."""
+
+    seed_material: SeedMaterial
+    period: Instant
+    period_id: str
+    period_key: str
+    window_start: Instant
+    window_end: Instant
+    seed_hash: str
+    chosen_at: Instant | None
+    reason: str | None
+    draws: tuple[Drawn, ...]
+
+
+Explanation = Meaning | Meaningless | Chosen
+"""Of an expression, or of a choice."""
 
 
 @click.command(

@@ -28,10 +28,33 @@ from cronpoll.cli.completing import complete_task
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book
 from cronpoll.core.text import printable_json, visible, well_formed
-from cronpoll.core.view import Inspected, Repaired
+from cronpoll.core.view import View
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.journal.repair import Inspection, inspect, repair, segments
+
+
+class Inspected(View, frozen=True):
+    """One segment of the journal: how much it holds, and what is wrong with it, if anything is."""
+
+    file: str
+    frames: int
+    events: int
+    size: int
+    problem: str | None
+    offset: int | None
+    torn: bool
+    odd: bool
+
+
+class Repaired(View, frozen=True):
+    """What a repair did with one damaged file."""
+
+    damaged: str
+    kept_as: str
+    tasks: int
+    lost_bytes: int
+    named: tuple[str, ...]
 
 
 @click.group(short_help="Check, print or repair the journal.")

@@ -23,10 +23,10 @@ from cronpoll.cli.completing import complete_task
 from cronpoll.cli.tables import aligned, terminal_width
 from cronpoll.config.check import Rules
 from cronpoll.config.registry import Task
-from cronpoll.core.calendar import AnySchedule
+from cronpoll.core.calendar import AnySchedule, upcoming
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.text import local, visible
-from cronpoll.core.view import Upcoming, upcoming
+from cronpoll.core.view import Upcoming
 from cronpoll.runtime.clock import SystemClock
 
 

@@ -8,7 +8,16 @@ import click
 
 from cronpoll.cli.common import NO, checked, fail, print_json, with_json
 from cronpoll.core.text import visible
-from cronpoll.core.view import Tried
+from cronpoll.core.view import View
+
+
+class Tried(View, frozen=True):
+    """A target was told something, to try it. `error`: why it has not taken it."""
+
+    target: str
+    notice_id: str
+    taken: bool
+    error: str | None = None
 
 
 @click.group(short_help="Test a notification target.")

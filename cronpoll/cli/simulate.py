@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 import msgspec
@@ -20,10 +20,10 @@ from cronpoll.config.check import Rules
 from cronpoll.config.registry import Registry
 from cronpoll.core import events as e
 from cronpoll.core import reasons
-from cronpoll.core.model import Registration
+from cronpoll.core.model import Instant, Registration, Trigger
 from cronpoll.core.text import local, printable_json, visible
 from cronpoll.core.values import WrongError, duration
-from cronpoll.core.view import Happening
+from cronpoll.core.view import View
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.observe import Observer
@@ -32,6 +32,17 @@ from cronpoll.runtime.simulation.world import World
 
 _PROGRESS_FROM: Final = timedelta(days=60)
 """A simulation shorter than this is over before anybody could look."""
+
+
+class Happening(View, frozen=True):
+    """What `cronpoll simulate` shows, a line each: a start, or a due instant that got none."""
+
+    event: Literal["start", "missed", "skipped", "never"]
+    task: str
+    at: Instant
+    due: Instant
+    trigger: Trigger | None = None
+    text: str = ""
 
 
 class Printer(Observer):

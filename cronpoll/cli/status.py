@@ -37,6 +37,7 @@ from cronpoll.cli.tables import cut, fitted, terminal_width, wrapped
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import CronpollError, abbreviate
 from cronpoll.core.model import Book
+from cronpoll.core.present import status_of
 from cronpoll.core.text import utc_text, visible, well_formed
 from cronpoll.core.view import (
     BAD,
@@ -47,7 +48,6 @@ from cronpoll.core.view import (
     Task,
     Uncounted,
     Unreadable,
-    status_of,
 )
 from cronpoll.core.zonenames import NamedZone
 from cronpoll.runtime.clock import SystemClock

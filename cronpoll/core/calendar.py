@@ -100,6 +100,15 @@ class _Never:
 NEVER: Final[DueTimes] = _Never()
 
 
+def upcoming(schedule: DueTimes, after: datetime, number: int) -> Iterator[datetime]:
+    """The next due instants."""
+    due = schedule.next_after(after)
+    while due is not None and number > 0:
+        yield due
+        number -= 1
+        due = schedule.next_after(due)
+
+
 class Scheduled(Protocol):
     """What a registration and a task of the registry file have in common, as far as it says when it
     is due."""

@@ -3,7 +3,8 @@ answers. For `status` and for the page."""
 
 from __future__ import annotations
 
-from cronpoll.core.view import Scheduler, scheduler_of
+from cronpoll.core.present import scheduler_of
+from cronpoll.core.view import Scheduler
 from cronpoll.files import Holder
 
 

@@ -10,9 +10,9 @@ from cronpoll.core.calendar import Calendar
 from cronpoll.core.metrics import Scrape, Texts, exposition, with_series
 from cronpoll.core.model import Book
 from cronpoll.core.past import read_all
+from cronpoll.core.present import status_of
 from cronpoll.core.tally import Tally, counted, needed_since
 from cronpoll.core.text import well_formed
-from cronpoll.core.view import status_of
 from cronpoll.daemon.asked import scheduler_at
 from cronpoll.runtime.clock import kernel_clock_offset
 from cronpoll.store.api import Reader

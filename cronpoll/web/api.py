@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from cronpoll import __version__
 from cronpoll.core.balance import balance
+from cronpoll.core.calendar import upcoming
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.text import local, well_formed
 from cronpoll.core.view import (
@@ -31,7 +32,6 @@ from cronpoll.core.view import (
     Task,
     Upcoming,
     View,
-    upcoming,
 )
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import floor_minute

@@ -23,7 +23,8 @@ from cronpoll.core.errors import CronpollError
 from cronpoll.core.machine import apply
 from cronpoll.core.model import Book, TaskState
 from cronpoll.core.past import Past
-from cronpoll.core.view import Finding, Scheduler, Task, task_of
+from cronpoll.core.present import task_of
+from cronpoll.core.view import Finding, Scheduler, Task
 from cronpoll.core.zonenames import ZoneNames
 from cronpoll.daemon.asked import scheduler_at
 from cronpoll.files import Holder

@@ -17,7 +17,8 @@ from cronpoll.core import events as e
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.chronicle import usual_durations
 from cronpoll.core.model import Book, OpenRun, TaskConfig, TaskState
-from cronpoll.core.view import Scheduler, Task, Uncounted, status_of
+from cronpoll.core.present import status_of
+from cronpoll.core.view import Scheduler, Task, Uncounted
 from cronpoll.core.zonenames import NamedZone, ZoneNames
 from tests.tools.running import Daemon, first_run
 

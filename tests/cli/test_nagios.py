@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from cronpoll.cli.main import main
 from cronpoll.cli.nagios import verdict
+from cronpoll.core.present import scheduler_of
 from cronpoll.core.view import (
     Balance,
     ClockDoubt,
@@ -19,7 +20,6 @@ from cronpoll.core.view import (
     Status,
     TargetDown,
     Uncounted,
-    scheduler_of,
 )
 from cronpoll.store.api import Holder
 from cronpoll.testing import World

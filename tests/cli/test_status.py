@@ -29,15 +29,8 @@ from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import StateDirectoryError
 from cronpoll.core.events import Event
 from cronpoll.core.model import Operator
-from cronpoll.core.view import (
-    Balance,
-    ClockDoubt,
-    Scheduler,
-    Status,
-    Uncounted,
-    scheduler_of,
-    status_of,
-)
+from cronpoll.core.present import scheduler_of, status_of
+from cronpoll.core.view import Balance, ClockDoubt, Scheduler, Status, Uncounted
 from cronpoll.core.zonenames import NamedZone, ZoneNames
 from cronpoll.daemon import wire
 from cronpoll.daemon.requests import Requests

@@ -1,5 +1,5 @@
-"""What the commands print as JSON: exactly the types of `core/view`, and the schema made from
-them."""
+"""What the commands print as JSON: exactly the types of `core/view` and of their own, and the schema
+made from them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,16 @@ from click.testing import CliRunner
 
 from cronpoll import Scheduler, Silence
 from cronpoll.cli.at import _meant
+from cronpoll.cli.explain import Chosen, Explanation, Meaning, Meaningless
+from cronpoll.cli.journal import Inspected, Repaired
 from cronpoll.cli.main import main
+from cronpoll.cli.simulate import Happening
 from cronpoll.core.view import (
     Attempt,
-    Chosen,
     Entry,
-    Explanation,
     Finding,
-    Happening,
     Histogram,
-    Inspected,
-    Meaning,
-    Meaningless,
     Plan,
-    Repaired,
     Status,
     Unreadable,
     Upcoming,

@@ -17,8 +17,9 @@ from cronpoll.core.balance import balance
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.metrics import METRICS, Scrape, Texts, exposition, with_series
 from cronpoll.core.past import read_all
+from cronpoll.core.present import status_of
 from cronpoll.core.tally import ENDS, OUTCOMES, begun, counted, needed_since
-from cronpoll.core.view import Balance, Scheduler, Vitals, status_of
+from cronpoll.core.view import Balance, Scheduler, Vitals
 from cronpoll.core.zonenames import NamedZone, ZoneNames
 from cronpoll.daemon.measured import failures_of
 from cronpoll.store.journal.reading import JournalReader
