@@ -55,10 +55,10 @@ from cronpoll.operator.api import (
 )
 from cronpoll.operator.decision import NAME_TAKEN, Decision, Jobs, calendar, decide
 from cronpoll.operator.jobs import job_manifest, job_of
-from cronpoll.operator.kronjob import KronJob, read
+from cronpoll.operator.kronjob import KronJob, invalid, read
 from cronpoll.operator.ledger import Ledger, Run, UnreadableLedgerError, decoded
 from cronpoll.operator.queue import CROWD, Key, WorkQueue
-from cronpoll.operator.views import Status, Trouble, status_of
+from cronpoll.operator.views import INVALID_SPEC, Status, Trouble, status_of
 from cronpoll.operator.watching import KronJobs, OurJobs, version_of
 from cronpoll.runtime.clock import Clock
 
@@ -159,16 +159,19 @@ class Controller:
         if status.get("observedGeneration") != found["metadata"]["generation"]:
             self._trouble.pop(key, None)  # it was about another spec
             self._refused.pop(key, None)
-        kronjob = read(found)
-        if isinstance(kronjob, list):
-            text = "; ".join(str(problem) for problem in kronjob)
-            await self._told(key, found, Trouble("InvalidSpec", "InvalidSpec", text))
-            return
         try:
             ledger = decoded(status["ledger"]) if "ledger" in status else None
         except UnreadableLedgerError as error:
             await self._told(key, found, Trouble("Ready", "LedgerUnreadable", str(error)))
             return
+        kronjob = read(found)
+        if isinstance(kronjob, list):
+            text = "; ".join(str(problem) for problem in kronjob)
+            self._trouble[key] = Trouble("InvalidSpec", INVALID_SPEC, text)
+            if ledger is None:
+                await self._told(key, found, self._trouble[key])
+                return
+            kronjob = invalid(found, ledger.task.config)
         jobs = Jobs(self.jobs.of(key))
         decision = self._decide(key, kronjob, ledger, jobs)
         if decision.need_live:

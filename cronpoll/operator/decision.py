@@ -24,6 +24,10 @@ it, because both name the version that they have seen:
 A start that was decided and then did not come about, because requests were refused or nobody
 worked, is bound by the deadline and by a suspension, too. If its uid is not in the ledger, nothing
 of it can run; if it is, its Job is deleted first, by the version at which it was held.
+
+While a spec is invalid nothing is due. The Jobs that are there are looked at as ever: what became
+of those that run goes into the ledger, those that were not started are deleted, and no finalizer
+stays.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ from cronpoll.operator.ledger import (
 DELETED: Final = "its Job was deleted"
 NAME_TAKEN: Final = "a Job of this name exists already, and is not of this KronJob"
 SUSPENDED: Final = "it was suspended before its Job was started"
+INVALID: Final = "its spec became invalid before its Job was started"
 TOO_LATE: Final = "its Job could not be started within startingDeadlineSeconds"
 ON_ITS_WAY: Final = timedelta(minutes=1)
 """How much later than its deadline a Job may start whose start was decided in time."""
@@ -203,14 +208,16 @@ class _Deciding:
         for run in list(self.runs):
             self._see(run, refused.get(run.job))
         plan = self._settled_plan(refused)
-        wanted = [(self.kronjob.identity, self.kronjob.config)]
-        outcome = reconcile(self.book, wanted, self.now, self.schedules, after_restart=False)
-        self._happened(outcome.events)
-        self._steps(plan if plan is None or plan.generation == self.kronjob.generation else None)
-        self.plan = self._planned(plan, refused, ahead)
+        if self.kronjob.valid:
+            wanted = [(self.kronjob.identity, self.kronjob.config)]
+            outcome = reconcile(self.book, wanted, self.now, self.schedules, after_restart=False)
+            self._happened(outcome.events)
+            of_this = plan is None or plan.generation == self.kronjob.generation
+            self._steps(plan if of_this else None)
+            self.plan = self._planned(plan, refused, ahead)
+            self.delete += self._history()
         withdraw = self._withdrawn(plan)
         self._free(withdraw)
-        self.delete += self._history()
         known = self.before is not None and plan == self.before.plan
         ledger = Ledger(self.task, tuple(self.runs), self.entries, self.plan)
         return Decision(
@@ -341,6 +348,8 @@ class _Deciding:
     def _barred(self, run: Run) -> str | None:
         """Why a Job that was not started yet may not start any more."""
         config = self.kronjob.config
+        if not self.kronjob.valid:
+            return INVALID
         if config.options.suspend:
             return SUSPENDED
         late = too_late(config, run.due_at, self.now.wall - ON_ITS_WAY)
@@ -464,7 +473,7 @@ class _Deciding:
             self.release.append((job.name, job.uid))
 
     def _look_at(self, after: datetime) -> datetime | None:
-        if self.task.is_suspended:
+        if self.task.is_suspended or not self.kronjob.valid:
             return None
         due = self.due
         return due.look_after(after) if isinstance(due, PeriodSchedule) else due.next_after(after)

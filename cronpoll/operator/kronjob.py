@@ -68,6 +68,8 @@ class KronJob(msgspec.Struct, frozen=True):
     template: dict[str, Any]
     succeeded_kept: int
     failed_kept: int
+    valid: bool = True
+    """If not, nothing of it is due, and no Job is made of it: only those that exist matter."""
 
     @property
     def identity(self) -> str:
@@ -293,4 +295,20 @@ def read(manifest: Mapping[str, Any]) -> KronJob | list[Problem]:
         template=spec["jobTemplate"],
         succeeded_kept=spec.get("successfulJobsHistoryLimit", 3),
         failed_kept=spec.get("failedJobsHistoryLimit", 1),
+    )
+
+
+def invalid(manifest: Mapping[str, Any], config: TaskConfig) -> KronJob:
+    """What is left of one whose spec has problems. `config`: of the last that had none."""
+    metadata = manifest["metadata"]
+    return KronJob(
+        metadata["namespace"],
+        metadata["name"],
+        metadata["uid"],
+        metadata["generation"],
+        config,
+        template={},
+        succeeded_kept=0,
+        failed_kept=0,
+        valid=False,
     )

@@ -18,6 +18,8 @@ from cronpoll.operator.ledger import Entry, Ledger, Run, encoded
 
 Status = dict[str, Any]
 MESSAGE_LIMIT: Final = 1_000
+INVALID_SPEC: Final = "InvalidSpec"
+"""The reason of a condition: nothing is due before the spec is mended."""
 
 
 class Trouble(NamedTuple):
@@ -164,7 +166,8 @@ def status_of(
         return status
     task = ledger.task
     due = schedules.due_times(task.task_name, task.config)
-    coming = None if task.is_suspended else _next(task, due, schedules, now)
+    idle = task.is_suspended or (trouble is not None and trouble.reason == INVALID_SPEC)
+    coming = None if idle else _next(task, due, schedules, now)
     status = {
         "observedGeneration": generation,
         "settledUntil": utc_text(task.settled_until),

@@ -33,7 +33,7 @@ from cronpoll.operator.api import (
     UnavailableError,
 )
 from cronpoll.operator.controller import Controller
-from cronpoll.operator.decision import SUSPENDED, TOO_LATE, calendar
+from cronpoll.operator.decision import INVALID, SUSPENDED, TOO_LATE, calendar
 from cronpoll.operator.kronjob import read
 from cronpoll.operator.ledger import OUTCOMES_KEPT, Ledger, decoded
 from cronpoll.operator.watching import Follower
@@ -41,6 +41,8 @@ from cronpoll.testing import SimulatedClock
 from tests.operator.miniature import manifest
 
 INACTIVITY = 90.0
+NOWHERE = "Mars/Olympus"
+"""A zone that no schema can refuse: the spec is invalid."""
 REQUEST = controlling.REQUEST
 
 
@@ -154,7 +156,11 @@ class SimulatedServer:
     def _barred(self, namespace: str, name: str) -> bool:
         """Whether there can be a reason to delete a Job instead of starting it."""
         spec = self.get("kronjobs", namespace, name)["spec"]
-        return spec.get("suspend", False) or "startingDeadlineSeconds" in spec
+        return (
+            spec.get("suspend", False)
+            or "startingDeadlineSeconds" in spec
+            or isinstance(read(self.get("kronjobs", namespace, name)), list)
+        )
 
     def _remove(self, found: dict[str, Any]) -> None:
         metadata = found["metadata"]
@@ -469,7 +475,7 @@ class Life:
             operator.skew = 0.0
             operator.start(0.0)
         for found in self.server.matching("kronjobs", ""):
-            self.server.edit("shop", found["metadata"]["name"], suspend=True)
+            self.server.edit("shop", found["metadata"]["name"], suspend=True, timeZone="UTC")
         await self.clock.sleep(600)
         for task in around:
             task.cancel()
@@ -511,14 +517,10 @@ class Life:
             if self.badness and self.chance.random() < 0.03:
                 name = f"kj{self.chance.randrange(3)}"
                 if not self.server.get("kronjobs", "shop", name)["spec"].get("suspend"):
-                    self.server.edit(
-                        "shop",
-                        name,
-                        window={
-                            "mode": "after",
-                            "duration": self.chance.choice(["10s", "50s", "3m"]),
-                        },
-                    )
+                    duration = self.chance.choice(["10s", "50s", "3m"])
+                    zone = self.chance.choice(["UTC", "UTC", NOWHERE])
+                    window = {"mode": "after", "duration": duration}
+                    self.server.edit("shop", name, window=window, timeZone=zone)
 
     def _troubles(self, operators: list[Operator]) -> list[Coroutine[Any, Any, None]]:
         return [self._troubled(each) for each in operators] if self.badness else []
@@ -610,7 +612,7 @@ class Life:
                 if entry.outcome == "executed"
                 and entry.job not in made
                 and entry.result != "replaced"
-                and entry.reason not in (SUSPENDED, TOO_LATE)
+                and entry.reason not in (INVALID, SUSPENDED, TOO_LATE)
             ]
             if lost:
                 raise Broken(f"kj{number}: executed, and no Job was started: {lost}")
@@ -657,6 +659,9 @@ class Stopped(Life):
                     self.server.edit("shop", "kj0", window={"mode": "after", "duration": seconds})
                 case "suspended":
                     self.server.edit("shop", "kj0", suspend=self.chance.random() < 0.5)
+                case "invalid":
+                    zone = self.chance.choice(["UTC", NOWHERE])
+                    self.server.edit("shop", "kj0", timeZone=zone)
                 case "deleted":
                     for job in self.server.matching("jobs", OF_KRONJOB):
                         self.server.deleted_by_hand(job["metadata"])

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cronpoll.operator.api import OF_KRONJOB, ForbiddenError, InvalidError
-from cronpoll.operator.decision import SUSPENDED, TOO_LATE
+from cronpoll.operator.decision import INVALID, SUSPENDED, TOO_LATE
 from cronpoll.operator.ledger import Entry, decoded
 from cronpoll.testing import run
 from tests.operator.miniature import POD, at, manifest
-from tests.operator.simulated import Life, Operator, SimulatedServer
+from tests.operator.simulated import NOWHERE, Life, Operator, SimulatedServer
 
 NOON = at("2026-03-01T12:00:00Z")
 JOB = "kj0-29539440"
@@ -156,6 +156,58 @@ def test_nothing_is_left_of_a_kronjob_that_is_deleted_during_a_plan() -> None:
         noon.server.record("kronjobs", "DELETED", found)
         await noon.until("11:59:55")
         assert noon.server.matching("jobs", OF_KRONJOB) == noon.server.started == []
+
+    run(scenario)
+
+
+def test_a_spec_that_becomes_invalid_withdraws_a_plan_and_once_mended_its_period_is_owed() -> None:
+    async def scenario() -> None:
+        noon = Noon(crowd=1)
+        await noon.until("11:59:50")
+        (planned,) = noon.server.matching("jobs", OF_KRONJOB)
+        noon.server.edit("shop", "kj0", timeZone=NOWHERE)
+        await noon.until("11:59:52")
+        assert noon.server.matching("jobs", OF_KRONJOB) == noon.server.started == []
+        assert noon.ready == ("False", "InvalidSpec")
+        assert "next" not in noon.status
+        await noon.until("12:10:00")
+        noon.server.edit("shop", "kj0", timeZone="UTC")
+        await noon.until("12:12:00")
+        ((_, job),) = noon.server.started
+        assert job["metadata"]["uid"] != planned["metadata"]["uid"]
+        assert noon.ready == ("True", "Scheduled")
+
+    run(scenario)
+
+
+def test_a_job_that_is_deleted_while_the_spec_is_invalid_is_gone_and_does_not_come_back() -> None:
+    async def scenario() -> None:
+        noon = Noon()
+        noon.server.starts_from = at("2026-03-01T12:10:00Z")
+        await noon.until("12:00:05")
+        (held,) = noon.server.matching("jobs", OF_KRONJOB)
+        noon.server.edit("shop", "kj0", timeZone=NOWHERE)
+        noon.server.deleted_by_hand(held["metadata"])
+        await noon.until("12:05:00")
+        assert noon.server.matching("jobs", OF_KRONJOB) == []
+        assert (noon.entry.outcome, noon.entry.reason) == ("executed", INVALID)
+        noon.server.edit("shop", "kj0", timeZone="UTC")
+        await noon.until("12:30:00")
+        assert noon.server.started == []
+
+    run(scenario)
+
+
+def test_what_becomes_of_a_running_job_is_recorded_while_the_spec_is_invalid() -> None:
+    async def scenario() -> None:
+        noon = Noon()
+        await noon.until("12:00:05")
+        noon.server.edit("shop", "kj0", timeZone=NOWHERE)
+        (found,) = [each for each in noon.server.objects.values() if each["kind"] == "Job"]
+        noon.server.finish(found, "Complete")
+        await noon.until("12:01:00")
+        assert noon.entry.result == "succeeded"
+        assert noon.ready == ("False", "InvalidSpec")
 
     run(scenario)
 

@@ -36,7 +36,7 @@ def test_many_lives_with_trouble_keep_every_promise(block: int) -> None:
         live(seed)
 
 
-MEANWHILE = ["nothing", "edited", "suspended", "deleted"]
+MEANWHILE = ["nothing", "edited", "suspended", "invalid", "deleted"]
 
 
 def stopped(call: int, meanwhile: str, crowd: int) -> None:
@@ -154,7 +154,7 @@ def test_a_broken_controller_is_noticed(sabotage, monkeypatch: pytest.MonkeyPatc
     for seed in range(400):
         try:
             live(seed)
-            stopped(seed + 1, MEANWHILE[1 + seed % 3], crowd=1)
+            stopped(seed + 1, MEANWHILE[1 + seed % 4], crowd=1)
         except (Broken, AssertionError):
             return
     pytest.fail("400 lives, and nothing was noticed")
