@@ -117,6 +117,39 @@ def test_a_failure_and_its_end_are_told_by_program_and_webhook(
         assert SECRET.encode() not in text
 
 
+def test_a_storm_of_500_is_one_digest_also_after_a_kill(
+    daemon: Living, receiver: Receiver, tmp_path: Path
+) -> None:
+    daemon.module("storming", "async def fail():\n    raise RuntimeError('no route to host')\n")
+    head = '[daemon]\npython_path = ["."]\n'
+    head += tasks(tmp_path, receiver, notify='{ to = "web" }').partition("[[task]]")[0]
+    names = {f"t{number}" for number in range(500)}
+    daemon.write(
+        head + "".join(f'[[task]]\nname = "{n}"\ncallback = "storming:fail"\n' for n in names)
+    )
+    receiver.mode = 503
+    daemon.up()
+    run(daemon, "t*")
+
+    def failed() -> set[str]:
+        book = JournalReader(str(daemon.state)).state().book
+        return {name for name, task in book.tasks.items() if task.trouble is not None}
+
+    eventually(lambda: failed() == names)
+    daemon.kill()  # all have failed, nobody has been told
+
+    refused = len(receiver.got)
+    receiver.mode = 200
+    daemon.up()
+    daemon.wait_for("NoticeTold", target="web", kind="failed")
+    (body,) = [body for _, body in receiver.got[refused:]]
+    said = json.loads(body)
+    assert said["title"] == "cronpoll: 500 failed"
+    assert said["text"].endswith("\nand 400 more")
+    eventually(lambda: len(daemon.events("NoticeTold")) == 500)
+    assert {told["taskName"] for told in daemon.events("NoticeTold")} == names
+
+
 @pytest.mark.soak
 def test_killed_between_failed_and_told_and_in_the_delivery_itself(
     daemon: Living, receiver: Receiver, tmp_path: Path
