@@ -64,8 +64,8 @@ class Requests:
 
     async def ping(self, _: wire.Ping, __: Operator) -> wire.Pong:
         scheduler, engine = self._scheduler, self._scheduler.engine
-        reason = None if engine is None else engine.degraded_by
-        slow = None if engine is None else engine.slow_write
+        reason = None if engine is None else engine.ledger.degraded_by
+        slow = None if engine is None else engine.ledger.slow_write
         return wire.Pong(
             pid=os.getpid(),
             version=__version__,
@@ -83,14 +83,14 @@ class Requests:
 
     def _vitals(self) -> Vitals:
         scheduler, engine, versions = self._scheduler, self._scheduler.engine, self._versions
-        writes, seconds = (0, 0.0) if engine is None else engine.writes
+        ledger = None if engine is None else engine.ledger
         return Vitals(
             len(scheduler.waiting()),
             scheduler.running(),
             versions.taken_over,
             versions.refused,
-            writes,
-            seconds,
+            0 if ledger is None else ledger.writes,
+            0.0 if ledger is None else ledger.write_seconds,
             self._loop_lag(),
         )
 
@@ -109,7 +109,7 @@ class Requests:
         if not request.wait or engine is None:
             return started
         # Asked before the run can have ended: it begins in a later turn of the loop.
-        return Twice(started, _ended(engine.end_of(run_id)))
+        return Twice(started, _ended(engine.underway.end_of(run_id)))
 
     async def several(self, request: wire.Several, by: Operator) -> wire.Done:
         names = self._names(request)

@@ -306,7 +306,7 @@ class Service:
 
     def _say_what_is_waited_for(self, version: Version) -> None:
         engine = self._scheduler.engine
-        running = [] if engine is None else engine.open_runs()
+        running = [] if engine is None else engine.underway.open_runs()
         if not running:
             return
         shown = [f"{name} (running {span_text(seconds)})" for name, seconds in running[:_SHOWN]]

@@ -299,7 +299,7 @@ class Telling:
         """What is wrong with the daemon."""
         found: list[Standing] = []
         now = self._clock.wall()
-        reason = engine.degraded_by
+        reason = engine.ledger.degraded_by
         self._degraded_since = None if reason is None else self._degraded_since or now
         if reason is not None and self._degraded_since is not None:
             text = f"state cannot be written, and nothing is started: {reason}"

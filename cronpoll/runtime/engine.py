@@ -20,7 +20,7 @@ again later. Hence the crash windows:
 
 A stop goes through phases: running, draining (nothing starts, what runs has its time), cutting
 (what still runs has been told to end), over. What outlasts the last grace is given up, and occupies
-its name in this process until it ends (`lingering`).
+its name in this process until it ends (`occupied`).
 
 Callbacks, signals and reloads never change state; they leave a note and wake the loop.
 """
@@ -30,8 +30,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
@@ -50,28 +49,25 @@ from cronpoll.core.errors import (
 from cronpoll.core.model import Book, Operator, Registration, TaskConfig
 from cronpoll.core.notices import late_since
 from cronpoll.core.reconcile import PIECE, Reconciled, in_pieces
-from cronpoll.core.steps import NO_TIMERS, End, Now, Step
+from cronpoll.core.steps import Now, Step
 from cronpoll.runtime.admission import Admission
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.clockwatch import ASK_SECONDS, Belief, ClockWatch, Pulse, Waiting
 from cronpoll.runtime.deciding import Batch, Decider
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
-from cronpoll.runtime.lingering import LINGERING
 from cronpoll.runtime.observe import Observer
+from cronpoll.runtime.occupied import Occupied
 from cronpoll.runtime.orders import Orders, refuse
 from cronpoll.runtime.polling import Polling
 from cronpoll.runtime.roster import Entry, Roster
 from cronpoll.runtime.runs import (
     OfFailure,
     Run,
-    RunFailedError,
-    ThreadPerCall,
     describe,
-    end_of,
-    perform,
 )
-from cronpoll.runtime.survivors import GRACE_SECONDS, Processes, Survivors
+from cronpoll.runtime.survivors import GRACE_SECONDS, Processes
+from cronpoll.runtime.underway import Underway
 from cronpoll.store.api import Store
 
 STOP_GRACE_SECONDS: Final = GRACE_SECONDS + 5.0
@@ -128,43 +124,37 @@ class Engine:
         self._level = observer.level
         self._host_zone = host_zone
         self._max_concurrent = max_concurrent
-        self._of_failure = of_failure
-        self._place = store.place
-        self._ledger = Ledger(store, clock, self._emit)
+        self.ledger = Ledger(store, clock, self._emit)
         self._roster = Roster(host_zone())
         self._agenda = self._roster.agenda
         self._entries = self._roster.entries
-        self._threads = ThreadPerCall()
         self._waker = Waker()
         self._belief = Belief(clock)
 
-        self._runs: dict[str, Run] = {}
-        self._timed: set[str] = set()  # those of them that may take only so long
         self._look: dict[str, None] = {}
         self._new: dict[str, None] = {}  # looked at when there is time
-        self._ended: list[Run] = []
         self._changes: list[Change] = []
         self._orders = Orders()
         self._admission = Admission(max_concurrent)
         self._notes: list[e.Event] = []
-        self._occupied: dict[str, list[str]] = {}  # by runs that go on in this process
-        self._survivors = (
-            None
-            if processes is None
-            else Survivors(
-                processes,
-                clock,
-                self._tell,
-                self._look_at,
-                lambda name: self._occupied.get(name, ()),
-            )
+        self._occupied = Occupied(store.place, clock, processes, self._tell, self._look_soon)
+        self.underway = Underway(
+            self._roster,
+            self.ledger,
+            clock,
+            self._waker,
+            self._look_at,
+            store.place,
+            of_failure,
         )
-        self._held: Mapping[str, object] = {} if self._survivors is None else self._survivors.held
-        held = self._held, self._occupied
         self._decider = Decider(
-            self._roster, self._admission, self._orders, self._runs, held, self._tell
+            self._roster,
+            self._admission,
+            self._orders,
+            self.underway.runs,
+            (self._occupied.by_processes, self._occupied.by_runs),
+            self._tell,
         )
-        self._watchers: dict[str, list[asyncio.Future[e.Event]]] = {}
 
         self._phase = Phase.RUNNING
         self._may_end = False
@@ -186,7 +176,7 @@ class Engine:
     async def _start(self, registrations: Sequence[Registration], prepared: Prepared) -> Reconciled:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         try:
-            instance, findings = await self._ledger.open(now)
+            instance, findings = await self.ledger.open(now)
         except StoreWriteError as error:
             if not registrations:
                 raise
@@ -211,20 +201,12 @@ class Engine:
                     boot_id=boot,
                 )
         except BaseException:
-            await self._ledger.close()
+            await self.ledger.close()
             raise
-        if self._survivors is not None:
-            self._survivors.begin(self.book)
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="cronpoll")
         # Why it failed has been logged by then: asyncio need not say it again.
         self._loop_task.add_done_callback(lambda loop: loop.cancelled() or loop.exception())
-        # Behind it, so that who is set free from a thread finds the loop; and before its first
-        # step, so that nothing starts.
-        for run_id, name in LINGERING.runs(self._place, self._free).items():
-            self._occupied.setdefault(name, []).append(run_id)
-            self._tell(
-                e.TaskSurvivorFound(now, name, run_id, os.getpid(), "a thread or coroutine", "wait")
-            )
+        self._occupied.begin(self.book)  # before the first step of the loop, so that nothing starts
         return outcome
 
     async def change(self, registrations: Sequence[Registration]) -> Reconciled:
@@ -247,12 +229,6 @@ class Engine:
         self._waker.wake()
         return await answer
 
-    def end_of(self, run_id: str) -> asyncio.Future[e.Event]:
-        """The end of a run that is open, once it comes."""
-        end: asyncio.Future[e.Event] = asyncio.get_running_loop().create_future()
-        self._watchers.setdefault(run_id, []).append(end)
-        return end
-
     def halt(self, timeout: float | None) -> None:
         """From now on nothing is started. What runs has `timeout` seconds before it is cut off;
         None: as long as it takes.
@@ -268,8 +244,7 @@ class Engine:
         self._stop_timeout = timeout
         if timeout == 0 and self._phase is Phase.DRAINING:
             self._stop_deadline = None
-        if self._survivors is not None:
-            self._survivors.stop()
+        self._occupied.stop()
         self._waker.wake()
 
     async def finish(self) -> None:
@@ -284,9 +259,6 @@ class Engine:
     def _must_be_alive(self) -> None:
         if self._loop_task is None or self._loop_task.done():
             raise SchedulerFailedError(self._stop_error or RuntimeError("it has been stopped"))
-
-    def owns(self, run: Run) -> bool:
-        return run.run_id in self._runs
 
     async def failed(self) -> BaseException | None:
         """Wait for the end of the loop. What it ended of, if not in order."""
@@ -309,17 +281,9 @@ class Engine:
         """The next due instant of any task."""
         return self._agenda.next_due()
 
-    def running(self) -> int:
-        return len(self._runs)
-
-    def open_runs(self) -> list[tuple[str, float]]:
-        """Whose runs are open, and for how many seconds."""
-        elapsed = self._clock.monotonic()
-        return [(run.task_name, elapsed - run.started_elapsed) for run in self._runs.values()]
-
     def held(self) -> list[str]:
         """Tasks of which nothing starts before earlier runs of them are really gone."""
-        return [*self._held, *(name for name in self._occupied if name not in self._held)]
+        return self._occupied.names()
 
     def waiting(self) -> dict[str, datetime]:
         """Who waits for a slot, and since when."""
@@ -329,7 +293,7 @@ class Engine:
         """How many more runs may begin; None: any number."""
         if self._max_concurrent is None:
             return None
-        return max(0, self._admission.free(len(self._runs)))
+        return max(0, self._admission.free(len(self.underway.runs)))
 
     @property
     def clock_waited_for(self) -> Waiting | None:
@@ -339,26 +303,7 @@ class Engine:
 
     @property
     def book(self) -> Book:
-        return self._ledger.book
-
-    @property
-    def writes(self) -> tuple[int, float]:
-        """How many writes were made durable, and how many seconds they took together."""
-        return self._ledger.writes, self._ledger.write_seconds
-
-    @property
-    def slow_write(self) -> e.StoreSlow | None:
-        """The last write that took long, if there was one."""
-        return self._ledger.slow_write
-
-    @property
-    def degraded(self) -> bool:
-        return self._ledger.degraded
-
-    @property
-    def degraded_by(self) -> str | None:
-        """Why state cannot be written, as of the last try; None while it can be."""
-        return self._ledger.degraded_by
+        return self.ledger.book
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -379,33 +324,30 @@ class Engine:
                 logging.getLogger("cronpoll").critical(
                     "the scheduler failed and starts nothing more", exc_info=error
                 )
-                for run in self._runs.values():  # what it had started goes on
-                    LINGERING.hold(self._place, run)
+                self.underway.abandon()
             self._refuse_requests(error)
             self._stop_error = error
             raise
         finally:
             self._entries.clear()
-            for watchers in self._watchers.values():
-                for watcher in watchers:
-                    watcher.cancel()
-            LINGERING.forget(self._place, self._free)
-            await self._ledger.close()
+            self.underway.leave()
+            self._occupied.end()
+            await self.ledger.close()
             self._orders.refuse_all("the scheduler has stopped")  # what came with the last write
 
     def _work_left(self) -> bool:
         """Whether there is something to do before the next wait."""
-        waiting = self._ended or self._changes or self._orders or self._notes
+        waiting = self.underway.ended or self._changes or self._orders or self._notes
         looks = self._look or self._new
-        return bool(waiting or (looks and not self._ledger.degraded))
+        return bool(waiting or (looks and not self.ledger.degraded))
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         self._level = self._observer.level
         notes, self._notes = self._notes, []
         for note in notes:
-            self._ledger.record(note)
-        ended, self._ended = self._ended, []
+            self.ledger.record(note)
+        ended, self.underway.ended = self.underway.ended, []
         behind: list[Run] = []
         if ended and self._clocks.stepped(now, elapsed):
             # In the order of time: a run that ended before the clock was set counts its retry from
@@ -415,11 +357,11 @@ class Engine:
             ]
             ended = [run for run in ended if run not in behind]
         for run in ended:
-            self._record_end(run)
+            self.underway.record_end(run)
         with Allowance(_DRAWS):
             self._watch_clock(now, elapsed)
         for run in behind:
-            self._record_end(run)
+            self.underway.record_end(run)
         while self._changes:
             await self._answer_change(self._changes.pop(0))
             # Time has passed on the disk. What was registered meanwhile must not be judged by an
@@ -429,13 +371,13 @@ class Engine:
         if polled is not None:
             self._check_host_zone(now)
         self._gather_looks(now, elapsed)
-        self._cut_overdue(elapsed)
+        self.underway.end_overdue(self._look, elapsed)
         if self._phase is not Phase.RUNNING:
             self._look.clear()
             self._new.clear()
             self._cut_off(elapsed)
         executed = evaluated = 0
-        if self._ledger.may_write(elapsed):
+        if self.ledger.may_write(elapsed):
             if self._look or self._orders or self._admission:
                 batch, more = self._decide(Now(now, elapsed, self._began, self._belief.behind))
                 evaluated = len(batch.names)
@@ -448,7 +390,7 @@ class Engine:
             self._orders.refuse_all("state cannot be written at the moment")
         if polled is not None:
             self._end_poll(polled, evaluated, executed, elapsed)
-        await self._ledger.compact(busy=bool(self._ended or self._runs))
+        await self.ledger.compact(busy=bool(self.underway.ended or self.underway.runs))
 
     def _gather_looks(self, now: datetime, elapsed: float) -> None:
         with Allowance(_DRAWS):
@@ -469,22 +411,22 @@ class Engine:
             pause = min(pause, (due - now).total_seconds())
         if self._belief.waiting is not None:
             pause = min(pause, ASK_SECONDS, self._belief.waiting.until - elapsed)
-        for instant in (self._agenda.next_delay(), self._stop_deadline, self._ledger.try_again_at):
+        for instant in (self._agenda.next_delay(), self._stop_deadline, self.ledger.try_again_at):
             if instant is not None:
                 pause = min(pause, instant - elapsed)
         return max(pause, 0.0)
 
     def _watch_clock(self, now: datetime, elapsed: float) -> None:
-        self._clocks.planned_pause += self._ledger.waited()  # the disk's time is no suspension
+        self._clocks.planned_pause += self.ledger.waited()  # the disk's time is no suspension
         noticed = self._clocks.look(now, elapsed)
         if noticed.set_back:
             self._agenda.replace_all(
                 now
             )  # however small the step: instants passed once may lie ahead again
         if noticed.late is not None:
-            self._ledger.record(e.SuspensionDetected(now, round(noticed.late * 1_000, 3)))
+            self.ledger.record(e.SuspensionDetected(now, round(noticed.late * 1_000, 3)))
         if noticed.step is not None:
-            self._ledger.record(e.ClockStepped(now, round(noticed.step * 1_000, 3)))
+            self.ledger.record(e.ClockStepped(now, round(noticed.step * 1_000, 3)))
             self._agenda.replace_all(now)
             if noticed.step < 0:
                 self._polling.set_back(now)
@@ -495,7 +437,7 @@ class Engine:
         if self._belief.waiting is None:
             for entry in self._entries.values():
                 for event in steps.after_clock_step(entry.state, now):
-                    self._ledger.record(event)
+                    self.ledger.record(event)
         # Set forward, instants may have been passed without the agenda having named them; look at
         # everybody once.
         self._look.update(dict.fromkeys(self._entries))
@@ -519,85 +461,10 @@ class Engine:
 
     def _look_at(self, name: str) -> None:
         self._look[name] = None
-        self._waker.wake()
 
-    def _report(self, run: Run) -> None:
-        run.ended_at, run.ended_elapsed = self._clock.wall(), self._clock.monotonic()
-        self._ended.append(run)
-        self._waker.wake()
-
-    def _free(self, name: str) -> None:
-        """An earlier run of this name that a stop had given up has ended at last. Called from any
-        thread."""
-        if self._loop_task is not None:
-            try:
-                self._loop_task.get_loop().call_soon_threadsafe(self._no_longer_occupied, name)
-            except RuntimeError:  # that loop is closed, and with it all that could start
-                pass
-
-    def _no_longer_occupied(self, name: str) -> None:
-        ended = self._occupied.pop(name, None)
-        if ended is None:
-            return
-        if self._survivors is None or not self._survivors.ended(name, ended):
-            self._tell(e.TaskSurvivorsGone(self._clock.wall(), name, len(ended), 0, tuple(ended)))
+    def _look_soon(self, name: str) -> None:
         self._look_at(name)
-
-    def _record_end(self, run: Run) -> None:
-        error, at, elapsed = run.error, run.ended_at, run.ended_elapsed
-        run.task = run.error = None
-        self._timed.discard(run.run_id)
-        if self._runs.pop(run.run_id, None) is None or at is None:
-            return  # given up at a stop: how it ended is in the journal already
-        self._install_end(run, end_of(run, error, at, elapsed), error)
-        if run.task_name in self._entries:
-            self._look[run.task_name] = None
-
-    def _install_end(self, run: Run, end: End, error: BaseException | None) -> None:
-        """A fact: true at once, whatever the disk says."""
-        name = run.task_name
-        entry = self._entries.get(name)
-        timers = NO_TIMERS if entry is None else entry.timers
-        task = self.book.tasks[name]
-        counts = any(each.run_id == run.run_id and not each.detached for each in task.runs)
-        step = steps.ended(task, run.run_id, run.started_at, timers, end)
-        told = None if run.cut is not None or isinstance(error, RunFailedError) else error
-        for event in step.events:
-            self._ledger.record(event, told)
-        if entry is not None:
-            entry.timers = step.timers
-        if counts and isinstance(step.events[-1], e.TaskRunCompleted):
-            self._make_due(run, end.at)
-        for watcher in self._watchers.pop(run.run_id, ()):
-            if not watcher.done():
-                watcher.set_result(step.events[-1])
-
-    def _make_due(self, run: Run, now: datetime) -> None:
-        """A success makes due what is started after it. The record of that goes with the record of
-        the success into one write: after a crash there are both, or neither."""
-        if run.period is None:
-            return
-        for name in self._roster.followers.get(run.task_name, ()):
-            task = self._entries[name].state
-            due = steps.due_after(task, run.task_name, run.run_id, run.period, now)
-            self._ledger.record(due)
-            self._look[name] = None
-
-    def _runs_of(self, name: str) -> list[Run]:
-        task = self.book.tasks.get(name)
-        return (
-            []
-            if task is None
-            else [self._runs[run.run_id] for run in task.runs if run.run_id in self._runs]
-        )
-
-    def _cut_overdue(self, elapsed: float) -> None:
-        for name in self._look if self._timed else ():
-            for run in self._runs_of(name):
-                # The very sum that the agenda was given: by a rounded difference it could be a hair
-                # too early, and nobody would look again.
-                if run.timeout is not None and elapsed >= run.started_elapsed + run.timeout:
-                    run.end("timeout")
+        self._waker.wake()
 
     # -- registrations -----------------------------------------------------------------------------
 
@@ -628,7 +495,7 @@ class Engine:
         try:
             yield
         finally:
-            self._ledger.waited()  # is part of it
+            self.ledger.waited()  # is part of it
             self._clocks.excuse(pulse.stop())
 
     async def _prepared(self, registrations: Sequence[Registration], host: str) -> Prepared:
@@ -675,7 +542,7 @@ class Engine:
         batch = preface + outcome.events
         if batch:
             try:
-                await self._ledger.commit(batch)
+                await self.ledger.commit(batch)
             except StoreWriteError as error:
                 named = self._first_named(outcome.events, registrations)
                 if named is None:
@@ -738,14 +605,14 @@ class Engine:
 
     async def _write_backlog(self) -> None:
         try:
-            await self._ledger.commit(())
+            await self.ledger.commit(())
         except StoreWriteError:
             pass  # the ledger has said so, and tries again
 
     async def _carry_out(self, batch: Batch) -> int:
         """Make a batch durable, then install it. Returns how many runs were started."""
         try:
-            await self._ledger.commit([event for event in batch.events if event.journaled])
+            await self.ledger.commit([event for event in batch.events if event.journaled])
         except StoreWriteError as error:
             # Nothing of it has happened. All that was looked at is looked at again when the store
             # can be written to.
@@ -764,11 +631,11 @@ class Engine:
         for order, answer in batch.answers:
             order.fulfil(answer)
         for run_id in batch.ends:
-            if run_id in self._runs:
-                self._runs[run_id].end("by hand")
+            if run_id in self.underway.runs:
+                self.underway.runs[run_id].end("by hand")
         if batch.runs:
             with collection_paused(len(batch.runs)):
-                self._launch(batch.runs)
+                self.underway.launch(batch.runs)
         return len(batch.runs)
 
     def _install(self, entry: Entry, step: Step) -> None:
@@ -782,22 +649,8 @@ class Engine:
         if step.look_again:
             self._look[entry.state.task_name] = None
         if step.replace:
-            for run in self._runs_of(entry.state.task_name):
+            for run in self.underway.of(entry.state.task_name):
                 run.end("replaced")
-
-    def _launch(self, runs: list[Run]) -> None:
-        create_task = asyncio.get_running_loop().create_task
-        elapsed = self._clock.monotonic()
-        for run in runs:
-            if run.period is not None:  # one by hand settles nothing
-                entry = self._entries[run.task_name]
-                entry.timers, entry.look_at = NO_TIMERS, None
-            run.started_elapsed = elapsed  # what the disk took is not the run's time
-            self._runs[run.run_id] = run
-            run.task = create_task(perform(run, self._threads, self._report, self._of_failure))
-            if run.timeout is not None:
-                self._timed.add(run.run_id)
-                self._agenda.delay(run.task_name, run.started_elapsed + run.timeout)
 
     # -- polls -------------------------------------------------------------------------------------
 
@@ -817,7 +670,7 @@ class Engine:
     # -- the end -----------------------------------------------------------------------------------
 
     def _over(self) -> bool:
-        return self._may_end and not (self._runs or self._ended or self._changes)
+        return self._may_end and not (self.underway.runs or self.underway.ended or self._changes)
 
     def _cut_off(self, elapsed: float) -> None:
         """During a stop: once its time is over, end what still runs; once the grace is over too,
@@ -829,7 +682,7 @@ class Engine:
             self._stop_deadline = elapsed + self._stop_timeout
         if elapsed < self._stop_deadline:
             return
-        coroutines = [run for run in self._runs.values() if run.is_async and run.task is not None]
+        coroutines = self.underway.coroutines()
         if (
             coroutines and self._phase is Phase.DRAINING
         ):  # who was told to end before gets this grace, too
@@ -838,18 +691,9 @@ class Engine:
                 run.end("stop")
             self._stop_deadline = elapsed + STOP_GRACE_SECONDS
             return
-        for run in list(self._runs.values()):
+        for run in list(self.underway.runs.values()):
             if run.open:  # else its end is on its way
-                self._give_up(run, elapsed)
-
-    def _give_up(self, run: Run, elapsed: float) -> None:
-        """The stop goes on without this run. It keeps the end it was coming to, and its name until
-        it has really ended."""
-        del self._runs[run.run_id]
-        self._install_end(
-            run, end_of(run, None, self._clock.wall(), elapsed)._replace(given_up=True), None
-        )
-        LINGERING.hold(self._place, run)
+                self.underway.give_up(run, elapsed)
 
     async def _finish(self) -> None:
         self._refuse_requests(None)
@@ -860,7 +704,7 @@ class Engine:
         self._polling.stop_requested(now)
         stopped = e.SchedulerStopped(now, self._halted_at)
         try:
-            await self._ledger.commit([stopped])
+            await self.ledger.commit([stopped])
         except StoreWriteError as error:
             self._stop_error = error
         self._polling.over(now)

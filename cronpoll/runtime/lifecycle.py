@@ -104,7 +104,12 @@ class Lifecycle:
         """Start nothing more and wait for what runs. May be called at any time, any number of
         times."""
         run = current_run.get()
-        if run is not None and run.open and self._engine is not None and self._engine.owns(run):
+        if (
+            run is not None
+            and run.open
+            and self._engine is not None
+            and run.run_id in self._engine.underway.runs
+        ):
             raise StopSchedulerError(
                 RuntimeError(
                     f"called from inside the callback of task '{run.task_name}', which it "
@@ -180,7 +185,7 @@ class Lifecycle:
     @property
     def degraded(self) -> bool:
         """Whether state cannot be written at the moment, so that nothing is started."""
-        return self._engine is not None and self._engine.degraded
+        return self._engine is not None and self._engine.ledger.degraded
 
     def held(self) -> list[str]:
         """Tasks of which nothing starts before earlier runs of them are really gone."""
@@ -191,7 +196,7 @@ class Lifecycle:
         return {} if self._engine is None else self._engine.waiting()
 
     def running(self) -> int:
-        return 0 if self._engine is None else self._engine.running()
+        return 0 if self._engine is None else len(self._engine.underway.runs)
 
     def next_due(self) -> datetime | None:
         """The next due instant of any task."""

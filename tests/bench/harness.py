@@ -133,7 +133,7 @@ class Ours:
     def quiet(self) -> bool:
         """Asked when the engine begins to wait: it never does so with something to write, so only
         runs can be left."""
-        return not self.engine._runs
+        return not self.engine.underway.runs
 
     async def initialize(self, registrations: list[tuple]) -> None:
         idle = self.clock.idle_when(self.quiet)

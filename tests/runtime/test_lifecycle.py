@@ -569,11 +569,11 @@ async def test_a_start_by_hand_is_refused_at_once_while_stopping_and_while_state
     await world.until("2026-03-02T12:00:59Z")
     world.disk.failures["write"] = [errno.ENOSPC] * 3
     await world.passes(seconds=2)
-    assert engine.degraded
+    assert engine.ledger.degraded
     with pytest.raises(ManualStartRefusedError, match="state cannot be written at the moment"):
         await engine.order(StartNow(), "minutely")
     await world.passes(minutes=1)
-    assert not engine.degraded
+    assert not engine.ledger.degraded
     stopping = asyncio.ensure_future(scheduler.stop())
     await world.passes(seconds=1)
     with pytest.raises(ManualStartRefusedError, match="the scheduler is stopping"):

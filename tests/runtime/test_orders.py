@@ -96,7 +96,7 @@ async def test_a_thread_cannot_be_ended() -> None:
     engine = world.lifecycle.engine
     assert engine is not None
     await world.until("2026-03-02T12:00:00Z")
-    run = next(iter(engine._runs.values()), None)
+    run = next(iter(engine.underway.runs.values()), None)
     if run is not None:  # the thread may have ended already
         with pytest.raises(StopRunRefusedError, match="in a thread of the daemon"):
             await world.stop_run("t")

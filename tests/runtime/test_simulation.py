@@ -128,7 +128,7 @@ def starts_come_before_their_record(patch: pytest.MonkeyPatch) -> None:
 
     async def eager(self, batch):
         runs, batch.runs = batch.runs, []
-        self._launch(runs)
+        self.underway.launch(runs)
         return await original(self, batch)
 
     patch.setattr(engine.Engine, "_carry_out", eager)

@@ -249,7 +249,7 @@ async def test_the_guard_outlives_edits_a_reset_removal_return_and_compaction() 
         )
         await world.passes(minutes=1)
         assert world.lifecycle.engine is not None
-        ledger = world.lifecycle.engine._ledger
+        ledger = world.lifecycle.engine.ledger
         await ledger._checkpoint()
         await world.stop()
         set_to(world, "2026-06-02T10:02:00Z")

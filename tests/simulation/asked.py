@@ -144,13 +144,13 @@ async def asked(
     waiting: list[str] = []
     if engine is not None:
         busy = (
-            engine._ledger._backlog
-            or engine._ended
+            engine.ledger._backlog
+            or engine.underway.ended
             or engine._notes
             or engine._look
             or engine._changes
         )
-        if busy or engine.degraded or engine._clocks.stepped(now, engine._clock.monotonic()):
+        if busy or engine.ledger.degraded or engine._clocks.stepped(now, engine._clock.monotonic()):
             return None
         waiting = engine._admission.names
     book = (await Journal("/state", disk=disk.fork()).open(now)).book

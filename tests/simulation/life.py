@@ -471,8 +471,8 @@ class Life:
             return
         for _ in range(150):  # a failing disk is tried again every few seconds
             # That a write was slow is written with the next one, or it would never end.
-            backlog = [one for one in engine._ledger._backlog if not isinstance(one, e.StoreSlow)]
-            if not (engine.degraded or backlog or engine._ended or engine._notes):
+            backlog = [one for one in engine.ledger._backlog if not isinstance(one, e.StoreSlow)]
+            if not (engine.ledger.degraded or backlog or engine.underway.ended or engine._notes):
                 break
             await asyncio.sleep(0.1 if self.plan.rough else 0)
         else:

@@ -116,7 +116,7 @@ class Unlucky(Life):
     async def same_when_read(self) -> None:
         engine = self.engine
         assert engine is not None
-        if not engine.degraded:
+        if not engine.ledger.degraded:
             await super().same_when_read()
 
 

@@ -48,7 +48,7 @@ def test_a_slow_write_is_an_event_of_its_own_and_no_suspension(seconds: float, t
         assert world.events("SuspensionDetected", "StoreDegraded") == []
         engine = world.lifecycle.engine
         assert engine is not None
-        assert engine.slow_write == (slow[-1] if slow else None)
+        assert engine.ledger.slow_write == (slow[-1] if slow else None)
         await world.stop()
         recorded = [*store.reader().history()]
         assert [event for event in recorded if isinstance(event, e.StoreSlow)] == slow
