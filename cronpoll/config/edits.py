@@ -15,7 +15,7 @@ from cronpoll.config.registry import Task
 from cronpoll.core.changes import WHAT_IT_RUNS, changes_in_words, timing_said
 from cronpoll.core.errors import abbreviate
 from cronpoll.core.model import TaskConfig, milliseconds
-from cronpoll.core.options import Row, rows
+from cronpoll.core.options import Row, Settings, rows
 from cronpoll.core.registrations import options_of
 
 EDITS_LIMIT: Final = 100
@@ -23,6 +23,10 @@ EDITS_LIMIT: Final = 100
 _SHOWN: Final = ("cwd", "user", "nice", "umask", "limits", "isolation")
 """What of the work of a task is short, and nobody's secret."""
 _values: Final = attrgetter(*rows(Task))
+_NAMED_ALWAYS: Final = ("cron", "retry_delay", "command", "callback", "env", "cwd", "user")
+_surely_said: Final = attrgetter(*_NAMED_ALWAYS, *Settings.__struct_fields__)
+"""What is never another value without a word about it. Of the rest, one value can be written in two
+ways."""
 
 
 def edits(before: Iterable[Task], after: Iterable[Task]) -> list[str]:
@@ -35,16 +39,20 @@ def edits(before: Iterable[Task], after: Iterable[Task]) -> list[str]:
         if name not in old
     ]
     found += [f"{_named(name)}: removed" for name in old if name not in new]
+    more = 0
     for name, task in new.items():
         known = old.get(name)
         if known is None or known is task:
+            continue
+        if len(found) >= EDITS_LIMIT and _surely_said(known) != _surely_said(task):
+            more += 1  # the words themselves take ten times as long
             continue
         # The usual case, a hundred thousand times; but 1 and true are equal, and not the same.
         if task.command is not None and _values(known) == _values(task):
             continue
         if words := task_edits(known, task):
             found.append(f"{_named(name)}: {'; '.join(words)}")
-    more = len(found) - EDITS_LIMIT
+    more += len(found) - EDITS_LIMIT
     return found if more <= 0 else [*found[:EDITS_LIMIT], f"and {more:,} more"]
 
 

@@ -11,7 +11,8 @@ import os
 import sys
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple, cast
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, cast
 
 from cronpoll.config.importer import resolve, stand_guard
 from cronpoll.config.registry import Registry, Task
@@ -44,37 +45,79 @@ def registrations_of(
     sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
     if check_ownership:
         stand_guard(path)
+    workshop = _Workshop(registry, clock, check_ownership, state_directory, output)
     with collection_paused(len(registry.tasks)):
         made = {id(task): registration for task, registration in before if task.user is None}
         return Checked(
-            made.get(id(task))
-            or task.registration(
-                _callback(task, registry, clock, check_ownership, state_directory, output)
-            )
+            made.get(id(task)) or task.registration(workshop.callback(task))
             for task in registry.tasks
         )
 
 
-def _callback(
-    task: Task,
-    registry: Registry,
-    clock: Clock,
-    check_ownership: bool,
-    state_directory: str,
-    output: Keeper,
-) -> Callback:
-    if task.command is not None or task.isolation == "process":
+class _Workshop:
+    """Makes the callbacks of one version of a file. Of many commands most run in the same
+    surroundings, which are made once."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        check_ownership: bool,
+        state_directory: str,
+        output: Keeper,
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._check_ownership = check_ownership
+        self._state_directory = state_directory
+        self._output = output
+        self._made: dict[Any, Surroundings] = {}
+
+    def callback(self, task: Task) -> Callback:
+        if task.command is not None:
+            return Command(task.command, self._surroundings(task))
+        assert task.callback is not None
+        if task.isolation == "process":
+            return IsolatedCall(
+                task.callback,
+                task.args,
+                task.kwargs,
+                self._registry.python_path,
+                self._surroundings(task),
+                check_ownership=self._check_ownership,
+            )
+        try:
+            found = resolve(task.callback, check_ownership=self._check_ownership)
+        except BaseException as error:  # the module's own code may raise anything, SystemExit too
+            text = (
+                f'task "{task.name}": importing {task.callback} fails here though not in a child: '
+                f"{type(error).__name__}"
+            )
+            raise CallbackFailedError(f"{text}: {error}") from error
+        if task.args or task.kwargs:
+            return partial(found, *task.args, **task.kwargs)
+        return cast("Callback", found)
+
+    def _surroundings(self, task: Task) -> Surroundings:
+        key = (_what_surrounds(task), tuple(task.env.items()))
+        around = self._made.get(key)
+        if around is None:
+            around = self._made[key] = self._surroundings_of(task)
+        return around
+
+    def _surroundings_of(self, task: Task) -> Surroundings:
         # Without `cwd`: another user's work begins in that user's home, if there is one, ours where
         # the registry file is.
+        registry = self._registry
         cwd = registry.resolved(task.cwd or ".", task.file)
         if task.user and not task.cwd:
             home = account_of(task.user).home
             cwd = home if os.path.isdir(home) else "/"
-        around = Surroundings(
-            clock,
-            state_directory,
-            output,
-            registry.variables(task, check_ownership=check_ownership),
+        return Surroundings(
+            self._clock,
+            self._state_directory,
+            self._output,
+            registry.variables(task, check_ownership=self._check_ownership),
             cwd,
             task.user,
             task.umask,
@@ -82,29 +125,11 @@ def _callback(
             task.limits,
             task.success_codes,
         )
-        if task.command is not None:
-            return Command(task.command, around)
-        assert task.callback is not None
-        return IsolatedCall(
-            task.callback,
-            task.args,
-            task.kwargs,
-            registry.python_path,
-            around,
-            check_ownership=check_ownership,
-        )
-    assert task.callback is not None
-    try:
-        found = resolve(task.callback, check_ownership=check_ownership)
-    except BaseException as error:  # the module's own code may raise anything, SystemExit included
-        text = (
-            f'task "{task.name}": importing {task.callback} fails here though not in a child: '
-            f"{type(error).__name__}"
-        )
-        raise CallbackFailedError(f"{text}: {error}") from error
-    if task.args or task.kwargs:
-        return partial(found, *task.args, **task.kwargs)
-    return cast("Callback", found)
+
+
+_what_surrounds: Final = attrgetter(
+    *("file", "cwd", "user", "umask", "nice", "limits", "success_codes", "env_file", "inherit_env")
+)
 
 
 class _Version(NamedTuple):

@@ -40,14 +40,15 @@ _DRAIN_SECONDS: Final = 20.0
 class Command:
     """A program with its arguments; no shell."""
 
+    __slots__ = ("_starter", "_words")  # there may be a hundred thousand
+
     def __init__(self, words: Sequence[str], surroundings: Surroundings) -> None:
-        self._words = list(words)
-        self._surroundings = surroundings
+        self._words = words
         self._starter = Starter(surroundings)
 
     async def __call__(self) -> None:
-        run = _present_run()
-        await _to_its_end(run, self._surroundings, await self._starter.start(run, self._words))
+        run, starter = _present_run(), self._starter
+        await _to_its_end(run, starter.around, await starter.start(run, list(self._words)))
 
 
 class IsolatedCall:
@@ -73,14 +74,13 @@ class IsolatedCall:
                 map(os.path.abspath, python["PYTHONPATH"].split(os.pathsep))
             )
         variables = surroundings.variables._replace(needed=python)
-        self._surroundings = surroundings._replace(variables=variables)
-        self._starter = Starter(self._surroundings)
+        self._starter = Starter(surroundings._replace(variables=variables))
 
     async def __call__(self) -> None:
         run = _present_run()
         words = [sys.executable, "-P", "-m", "cronpoll.runtime.child"]
         started = await self._starter.start(run, words, self._request)
-        await _to_its_end(run, self._surroundings, started)
+        await _to_its_end(run, self._starter.around, started)
 
 
 # -- a process and its end -------------------------------------------------------------------------

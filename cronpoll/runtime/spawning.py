@@ -79,8 +79,10 @@ class Starter:
     there is at most one such thread for a task, and nothing can overlap.
     """
 
+    __slots__ = ("_stuck", "around")
+
     def __init__(self, around: Surroundings) -> None:
-        self._around = around
+        self.around = around
         self._stuck: asyncio.Future[Started] | None = None
 
     async def start(self, run: Run, words: list[str], request: bytes | None = None) -> Started:
@@ -89,7 +91,7 @@ class Starter:
             text = f"cannot be started: {self._awaited()} still does not answer"
             raise RunFailedError("TimeoutError", text)
         given_up = threading.Event()
-        work = partial(_start, self._around, run, words, request, given_up)
+        work = partial(_start, self.around, run, words, request, given_up)
         cut = False
         try:
             starting = asyncio.get_running_loop().run_in_executor(ThreadPerCall(), work)
@@ -107,13 +109,13 @@ class Starter:
         except RuntimeError as error:  # no thread to be had
             raise RunFailedError("RuntimeError", f"cannot be started: {error}") from error
         self._stuck = starting
-        starting.add_done_callback(partial(_discard, self._around.output))
+        starting.add_done_callback(partial(_discard, self.around.output))
         text = f"cannot be started: {self._awaited()} did not answer within {START_SECONDS:g} s"
         raise RunFailedError("TimeoutError", text)
 
     def _awaited(self) -> str:
-        user = "" if self._around.user is None else f", or the account of {self._around.user!r},"
-        return f"the directory {self._around.cwd!r}{user} or the program"
+        user = "" if self.around.user is None else f", or the account of {self.around.user!r},"
+        return f"the directory {self.around.cwd!r}{user} or the program"
 
 
 def _discard(output: Keeper, starting: asyncio.Future[Started]) -> None:

@@ -75,3 +75,32 @@ def test_of_very_many_edits_the_first_are_told_and_the_others_counted() -> None:
     )
     found = edits(tasks(text), tasks(text.replace('"a"', '"b"')))
     assert (len(found), found[-1]) == (EDITS_LIMIT + 1, "and 5 more")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counted"),
+    [
+        ("", 'timeout = "1h"', True),
+        ("", 'env = { A = "b" }', True),
+        ("", "nice = 5", True),
+        ("", 'notify = { to = "ops" }', True),
+        ("", "only = { hours = [3] }", True),
+        ("", 'distribution = "uniform"', False),
+    ],
+)
+def test_of_very_many_edits_only_those_are_counted_that_would_be_told(
+    before: str, after: str, counted: bool
+) -> None:
+    def version(more: str, letter: str) -> tuple[Task, ...]:
+        return tasks(
+            '[notify.ops]\nmail = "a"\n'
+            + "".join(
+                f'[[task]]\nname = "t{number}"\ncron = "0 3 * * *"\ncommand = ["{letter}"]\n'
+                for number in range(EDITS_LIMIT)
+            )
+            + '[[task]]\nname = "last"\ncron = "0 3 * * *"\ncommand = ["a"]\n'
+            + f'window = {{ mode = "after", duration = "1h" }}\n{more}\n'
+        )
+
+    found = edits(version(before, "a"), version(after, "b"))
+    assert len(found) == EDITS_LIMIT + counted
