@@ -79,7 +79,9 @@ def _parsed(text: str, file: str) -> tuple[dict[str, Any], Places] | Problem:
     if len(text) > SIZE_LIMIT:
         return Problem(file, 1, 1, TOO_LARGE)
     places = Places(text)
-    deep = _DEEP_KEY.search(text)
+    # A key stands on one line. The search itself would take as long as the reading.
+    dotted = any(line.count(".") >= _KEY_PARTS for line in text.split("\n"))
+    deep = _DEEP_KEY.search(text) if dotted else None
     if deep is not None:
         message = f"a key of more than {_KEY_PARTS} parts; the longest here has four"
         return Problem(file, *places.at(deep.start()), message)
