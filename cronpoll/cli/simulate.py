@@ -29,7 +29,10 @@ from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.observe import Observer
 from cronpoll.runtime.simulation.time import run
 from cronpoll.runtime.simulation.world import World
+from cronpoll.store.memory import MemoryStore
 
+_KEPT_EVENTS: Final = 100_000
+"""Of the record, which nobody reads but the next daemon: some ten megabytes."""
 _PROGRESS_FROM: Final = timedelta(days=60)
 """A simulation shorter than this is over before anybody could look."""
 
@@ -226,6 +229,7 @@ async def through(
     world = World(
         start,
         every_minute=False,
+        store=MemoryStore(_KEPT_EVENTS),
         zone=zone,
         log=observer,
         max_concurrent=daemon.max_concurrent,

@@ -297,8 +297,10 @@ class Agenda:
     def next_due(self) -> datetime | None:
         """The next instant at which `take_due` yields something (or at which an emptied group is
         cleared away)."""
-        first = [heap[0][0] for heap in (self._due, self._moments) if heap]
-        return min(first, default=None)
+        if not self._moments:
+            return self._due[0][0] if self._due else None
+        moment = self._moments[0][0]
+        return min(moment, self._due[0][0]) if self._due else moment
 
     def next_delay(self) -> float | None:
         return self._delays[0][0] if self._delays else None

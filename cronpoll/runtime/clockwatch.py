@@ -4,9 +4,9 @@ nobody looked for longer than was meant."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Generator, Iterable
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from cronpoll.core.model import WRONG_CLOCK, TaskState
 from cronpoll.runtime.clock import Clock
@@ -76,13 +76,14 @@ class ClockWatch:
 class Pulse:
     """Tells the time for which something else was waited for from the time in which this process
     did not run at all. While it is waited, the loop beats; a beat that comes far too late was
-    missed because the machine slept or the process was stopped."""
+    missed because the machine slept or the process was stopped. `since`: when the wait began, if
+    not now."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, since: float | None = None) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waited = 0.0
-        self._last = clock.monotonic()
+        self._last = clock.monotonic() if since is None else since
         self._next = self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _beat(self) -> None:
@@ -99,6 +100,38 @@ class Pulse:
         self._next.cancel()
         self._count()
         return self._waited
+
+
+_T = TypeVar("_T")
+
+
+class Begun(Generic[_T]):
+    """A coroutine whose first step has been taken: `over` if it had nothing to wait for, and then
+    `result` is what it returned. If not, it is awaited to its end, once."""
+
+    __slots__ = ("_rest", "_waits_for", "over", "result")
+    result: _T
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
+        self._rest = coroutine
+        self.over = False
+        try:
+            self._waits_for = coroutine.send(None)
+        except StopIteration as returned:
+            self.over, self.result = True, returned.value
+
+    def __await__(self) -> Generator[Any, Any, _T]:
+        waits_for, rest = self._waits_for, self._rest
+        try:
+            while True:
+                try:
+                    sent = yield waits_for
+                except BaseException as raised:
+                    waits_for = rest.throw(raised)
+                else:
+                    waits_for = rest.send(sent)
+        except StopIteration as returned:
+            return returned.value  # type: ignore[no-any-return]
 
 
 class Waiting(NamedTuple):

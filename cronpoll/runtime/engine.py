@@ -52,7 +52,15 @@ from cronpoll.core.reconcile import PIECE, Reconciled, in_pieces
 from cronpoll.core.steps import Now, Step
 from cronpoll.runtime.admission import Admission
 from cronpoll.runtime.clock import Clock, Waker
-from cronpoll.runtime.clockwatch import ASK_SECONDS, Belief, ClockWatch, Pulse, Waiting
+from cronpoll.runtime.clockwatch import (
+    ASK_SECONDS,
+    NOTHING,
+    Belief,
+    ClockWatch,
+    Noticed,
+    Pulse,
+    Waiting,
+)
 from cronpoll.runtime.deciding import Batch, Decider
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
@@ -358,8 +366,7 @@ class Engine:
             ended = [run for run in ended if run not in behind]
         for run in ended:
             self.underway.record_end(run)
-        with Allowance(_DRAWS):
-            self._watch_clock(now, elapsed)
+        self._watch_clock(now, elapsed)
         for run in behind:
             self.underway.record_end(run)
         while self._changes:
@@ -393,9 +400,12 @@ class Engine:
         await self.ledger.compact(busy=bool(self.underway.ended or self.underway.runs))
 
     def _gather_looks(self, now: datetime, elapsed: float) -> None:
-        with Allowance(_DRAWS):
-            self._look.update(dict.fromkeys(self._agenda.take_due(now)))
-        self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
+        due, delayed = self._agenda.next_due(), self._agenda.next_delay()
+        if due is not None and due <= now:
+            with Allowance(_DRAWS):
+                self._look.update(dict.fromkeys(self._agenda.take_due(now)))
+        if delayed is not None and delayed <= elapsed:
+            self._look.update(dict.fromkeys(self._agenda.take_delayed(elapsed)))
         for name in list(islice(self._new, _LOOKS)):
             self._look[name] = None
             del self._new[name]
@@ -419,6 +429,12 @@ class Engine:
     def _watch_clock(self, now: datetime, elapsed: float) -> None:
         self._clocks.planned_pause += self.ledger.waited()  # the disk's time is no suspension
         noticed = self._clocks.look(now, elapsed)
+        if noticed is not NOTHING or self._belief.waiting is not None:
+            with Allowance(_DRAWS):
+                self._take_note(noticed, now, elapsed)
+
+    def _take_note(self, noticed: Noticed, now: datetime, elapsed: float) -> None:
+        """Of what the clocks show."""
         if noticed.set_back:
             self._agenda.replace_all(
                 now

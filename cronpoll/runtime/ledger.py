@@ -20,7 +20,7 @@ from cronpoll.core.errors import StoreWriteError, SupersededError
 from cronpoll.core.model import Book
 from cronpoll.core.reconcile import PIECE
 from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.clockwatch import Pulse
+from cronpoll.runtime.clockwatch import Begun, Pulse
 from cronpoll.runtime.runs import describe
 from cronpoll.store.api import Position, Store
 
@@ -81,7 +81,8 @@ class Ledger:
             recovered = await self._append(batch)
             self._backlog = []
         finally:
-            self._report_slow()
+            if self._slow:
+                self._report_slow()
         book = self.book
         for number, event in enumerate(batch, 1):
             machine.apply(book, event)
@@ -113,16 +114,23 @@ class Ledger:
         return recovered
 
     async def _timed(self, writing: Coroutine[Any, Any, _T]) -> _T:
-        pulse = Pulse(self._clock)
+        since = self._clock.monotonic()
+        self.writes += 1
+        begun = Begun(writing)
+        if begun.over:
+            self._took(self._clock.monotonic() - since)
+            return begun.result
+        pulse = Pulse(self._clock, since)
         try:
-            return await writing
+            return await begun
         finally:
-            took = pulse.stop()
-            self._waited += took
-            self.writes += 1
-            self.write_seconds += took
-            if took >= SLOW_SECONDS:
-                self._slow.append(e.StoreSlow(self._clock.wall(), round(took * 1_000, 3)))
+            self._took(pulse.stop())
+
+    def _took(self, seconds: float) -> None:
+        self._waited += seconds
+        self.write_seconds += seconds
+        if seconds >= SLOW_SECONDS:
+            self._slow.append(e.StoreSlow(self._clock.wall(), round(seconds * 1_000, 3)))
 
     def _report_slow(self) -> None:
         """After a write: it is a fact, and goes to the disk with the next one."""

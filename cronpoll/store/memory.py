@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Hashable, Iterator, Sequence
+from copy import deepcopy
 from datetime import datetime
 
 from cronpoll.core import events as e
@@ -23,15 +24,18 @@ PLACE = "memory"
 
 class MemoryStore:
     """A store in memory. Its identifiers are the same in every run: nothing here is left to
-    chance."""
+    chance. With `limit`, the record begins anew from the state whenever it has so many events."""
 
     suspect = False
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
         self._batches: list[tuple[e.Event, ...]] = []
+        self._events = 0
+        self._position = Position(0, 0)
         self._open = False
         self._given = 0
-        self._identifier = self.new_identifier()
+        self._before = Book(self.new_identifier())
 
     @property
     def place(self) -> Hashable:
@@ -40,7 +44,7 @@ class MemoryStore:
     @property
     def position(self) -> Position:
         """Where the record ends: a batch counts one."""
-        return Position(0, len(self._batches))
+        return self._position
 
     def reader(self) -> MemoryReader:
         return MemoryReader(self)
@@ -52,25 +56,36 @@ class MemoryStore:
         return Opened(self.book(), [], self.position)
 
     async def append(self, batch: Sequence[e.Event], after: Position) -> Position:
-        if after != self.position:
-            raise SupersededError(PLACE, after, self.position)
+        self._must_be_at(after)
         if batch:
             self._batches.append(tuple(batch))
-        return self.position
+            self._events += len(batch)
+            self._position = Position(after.part, after.offset + 1)
+        return self._position
+
+    def _must_be_at(self, after: Position) -> None:
+        if after != self._position:
+            raise SupersededError(PLACE, after, self._position)
 
     async def read_on(self, after: Position) -> Written:
         events = [event for batch in self.batches(after) for event in batch]
         return Written(self.position, events)
 
     def wants_checkpoint(self, *, busy: bool) -> bool:  # noqa: ARG002
-        return False
+        return self._limit is not None and self._events >= self._limit
 
     async def checkpoint(
         self, book: Book, now: datetime, after: Position, folded: Sequence[e.Event] = ()
     ) -> Checkpoint:
-        """Nothing is gained by one here; what was folded becomes part of the record."""
-        position = await self.append(folded, after)
-        return Checkpoint(e.JournalCompacted(now, PLACE, len(book.tasks), 0), position)
+        """Without a limit nothing is gained by one here; what was folded becomes part of the
+        record."""
+        if self._limit is None:
+            await self.append(folded, after)
+        else:
+            self._must_be_at(after)
+            self._before, self._batches, self._events = deepcopy(book), [], 0
+            self._position = Position(after.part + 1, 0)
+        return Checkpoint(e.JournalCompacted(now, PLACE, len(book.tasks), 0), self._position)
 
     async def close(self) -> None:
         self._open = False
@@ -91,10 +106,15 @@ class MemoryStore:
     def book(self) -> Book:
         """The state: all that was written, folded anew, so that nobody shares it."""
         events = (event for batch in self._batches for event in batch)
-        return replay(Book(self._identifier), events)
+        return replay(self.before(), events)
 
-    def empty(self) -> Book:
-        return Book(self._identifier)
+    def before(self) -> Book:
+        """The state before the first batch that is kept."""
+        return deepcopy(self._before)
+
+    @property
+    def written(self) -> bool:
+        return self._position > (0, 0)
 
 
 class MemoryReader:
@@ -107,7 +127,7 @@ class MemoryReader:
 
     def state(self) -> State | None:
         store = self._store
-        return State(store.book(), store.position) if store.batches() else None
+        return State(store.book(), store.position) if store.written else None
 
     def history(
         self,
@@ -117,15 +137,18 @@ class MemoryReader:
         return self._record() if since is None else from_moment(self._record(), since)
 
     def _record(self) -> Iterator[Book | e.Event]:
-        batches = self._store.batches()
-        if batches:
-            yield self._store.empty()
-        for batch in batches:
+        if self._store.written:
+            yield self._store.before()
+        for batch in self._store.batches():
             yield from batch
 
     def follow(self, after: Position) -> Iterator[Written]:
+        part = self._store.position.part
+        if after.part < part:  # what came behind it is no longer kept
+            after = Position(part, 0)
+            yield Written(after, (), self._store.before())
         for number, batch in enumerate(self._store.batches(after), after.offset + 1):
-            yield Written(Position(0, number), batch)
+            yield Written(Position(part, number), batch)
 
     def holder(self) -> Holder:
         return Holder(self._store.held, os.getpid() if self._store.held else None)

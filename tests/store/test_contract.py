@@ -480,3 +480,36 @@ async def test_a_life_on_a_store_in_memory_goes_on_after_a_stop() -> None:
     assert world.starts("t") == [f"2026-03-02T12:0{minute}:00Z" for minute in range(4)]
     assert len(world.events("TaskAdded")) == 1
     assert store.reader().holder() == (False, None)
+
+
+@simulated
+async def test_a_store_in_memory_with_a_limit_keeps_the_state_and_the_last_events_of_a_life() -> (
+    None
+):
+    limited, whole = MemoryStore(limit=20), MemoryStore()
+    lives: list[list[str]] = []
+    for store in (limited, whole):
+        world = World("2026-03-02T11:59:30Z")
+
+        async def job() -> None:
+            pass
+
+        for _ in range(2):
+            await world.boot([("t", "* * * * *", job, timedelta(minutes=5))], store=store)
+            await world.passes(minutes=60)
+            await world.stop()
+        lives.append(world.starts("t"))
+    assert lives[0] == lives[1]
+    assert len(lives[0]) == 121  # with the one at boot
+    state, everything = limited.reader().state(), whole.reader().state()
+    assert state is not None
+    assert everything is not None
+    assert state.book == everything.book
+    kept = events_of(limited.reader().history())
+    assert kept == events_of(whole.reader().history())[-len(kept) :]
+    assert 0 < len(kept) <= 22  # a cycle adds a start or an end before it is looked at
+    first, *rest = limited.reader().follow(Position(0, 3))
+    assert first.book is not None
+    assert not first.events
+    followed = replay(first.book, [event for batch in rest for event in batch.events])
+    assert (followed, rest[-1].position) == (state.book, state.position)

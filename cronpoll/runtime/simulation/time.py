@@ -80,6 +80,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.leaping.elapsed
 
+    def has_more_to_do(self) -> bool:
+        """Whether anything else can go on at this instant."""
+        return bool(self._ready)  # type: ignore[attr-defined]
+
     def at_every_leap(self, leapt: Callable[[], object]) -> None:
         """Call this whenever time has passed, before anything sees it."""
         self.leaping.leapt = leapt
@@ -143,21 +147,25 @@ class SimulatedClock:
 
     def _loop(self) -> SimulatedLoop:
         loop = asyncio.get_running_loop()
-        if loop is not self._known:
-            assert isinstance(loop, SimulatedLoop), (
-                "a simulated clock needs a simulated loop: see cronpoll.testing.run"
-            )
-            self._known = loop
-        return self._known
+        return loop if loop is self._known else self._get_to_know(loop)
+
+    def _get_to_know(self, loop: asyncio.AbstractEventLoop) -> SimulatedLoop:
+        assert isinstance(loop, SimulatedLoop), (
+            "a simulated clock needs a simulated loop: see cronpoll.testing.run"
+        )
+        self._known, self._leaping = loop, loop.leaping
+        return loop
 
     def boot_id(self) -> str:
         return f"boot {self.boots}"
 
     def monotonic(self) -> float:
-        return self._loop().leaping.elapsed + self._suspended_seconds
+        self._loop()
+        return self._leaping.elapsed + self._suspended_seconds
 
     def wall(self) -> datetime:
-        elapsed = self._loop().leaping.elapsed
+        self._loop()
+        elapsed = self._leaping.elapsed
         if self._seen is not None and self._seen[0] == elapsed:  # it is asked often at one moment
             return self._seen[1]
         if self._origin is None:
@@ -172,9 +180,12 @@ class SimulatedClock:
 
     async def wait(self, seconds: float, waker: Waker) -> None:
         # At least the step in which time passes here, or a wait for a fraction of it would never
-        # end.
+        # end. What can happen at this instant comes first: often it ends the wait, which then
+        # needs no timer.
         self._waiting = waker
         try:
+            if self._loop().has_more_to_do():
+                await asyncio.sleep(0)
             await waker.wait(max(seconds, 1e-6) if seconds > 0 else 0.0)
         finally:
             self._waiting = None
