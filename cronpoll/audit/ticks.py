@@ -680,9 +680,14 @@ def ticks_of(name: str, config: TaskConfig, zone_named: ZoneNamed) -> AnyTicks:
         config.cron_expression, zone_named(config.zone), config.options.repeated_hour == "first"
     )
     spread = config.options.spread
-    return nominals if spread is None else Chosen(name, spread, nominals, zone_named(config.zone))
+    return nominals if spread is None else _chosen(name, spread, nominals, zone_named(config.zone))
 
 
 @lru_cache(maxsize=10_000)
 def _nominals(expression: str, zone: tzinfo, first_only: bool) -> Ticks:
     return Ticks(expression, zone, first_only) if expression else NoTicks(zone)
+
+
+@lru_cache(maxsize=64)  # at an edit it is asked for by the rules, and again when that is taken in
+def _chosen(name: str, spread: Any, nominals: Ticks, zone: tzinfo) -> Chosen:
+    return Chosen(name, spread, nominals, zone)
