@@ -22,6 +22,8 @@ from cronpoll.audit.ticks import AnyTicks, NotCronError, Ticks, ZoneNamed, ticks
 from cronpoll.core import events as e
 from cronpoll.core.model import MICROSECOND, MILLISECOND, WRONG_CLOCK, TaskConfig
 
+BELIEVED_AFTER: Final = timedelta(minutes=15)
+"""How long a clock that is far behind the record is doubted at the most."""
 BOUND: Final = timedelta(minutes=1)
 """How soon what is owed has to be started, for each ten thousand tasks that are registered."""
 UNRECORDED: Final = timedelta(seconds=5, milliseconds=100)
@@ -364,6 +366,7 @@ class Facts:
     was_full: datetime = LONG_AGO
     full_since: datetime = LONG_AGO
     full_steps: int = -1
+    believed: datetime | None = None  # a clock that is far behind, in this reading of it
     cut_off: datetime | None = None
     stop_requested: datetime | None = None
     initializing: e.Event | None = None

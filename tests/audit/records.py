@@ -156,8 +156,7 @@ async def abandoned_children() -> World:
 
 
 RECORDED: dict[str, Callable[[], Any]] = {
-    # Its resets, at a restart by a clock that is behind, are held against the shares another day.
-    **{name: life for name, life in LIVES.items() if name != "chained_by_a_wrong_clock"},
+    **LIVES,
     **{
         life.__name__: life
         for life in (

@@ -94,6 +94,7 @@ def preempted(facts: Facts, task: Task, event: e.TaskRetryPreempted) -> None:
 
 def base_reset(facts: Facts, task: Task, event: e.TaskBaseReset) -> None:
     at = event.at
+    facts.believed, task.before_edit = at, None
     task.reset_by = facts.instance, event.settled_until
     task.began_anew = True
     task.last = event

@@ -46,8 +46,9 @@ def instance_started(facts: Facts, event: e.InstanceStarted) -> None:
     facts.boot_id = event.boot_id
     if facts.instance:
         facts.instances.append(facts.instance)
-    facts.carries = facts.numbers_lost = False
-    facts.stepped_at = None
+    # Whoever names the boot says of every event what it changes.
+    facts.carries, facts.numbers_lost = bool(event.boot_id), False
+    facts.stepped_at = facts.believed = None
     facts.full_since, facts.full_steps = NEVER, -1
     facts.instance, facts.state = event.instance_id, "running"
     facts.begun, facts.bound, facts.bound_unknown = True, event.max_concurrent, False
@@ -116,6 +117,7 @@ def clock_stepped(facts: Facts, event: e.ClockStepped) -> None:
     facts.set_by = min(max(facts.set_by + timedelta(milliseconds=event.step_ms), -SPAN), SPAN)
     _other_reading(facts)
     facts.free = facts.active = facts.stepped_at = event.at
+    facts.believed = None
     facts.high = facts.earlier = event.at
 
 

@@ -38,6 +38,7 @@ def begin(facts: Facts, book: Book) -> None:
     facts.held_up.clear()
     facts.to_follow = {}
     facts.full_since, facts.full_steps = LONG_AGO, -1
+    facts.believed = None
     facts.held.clear()
 
 

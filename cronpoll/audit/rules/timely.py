@@ -8,9 +8,18 @@ from datetime import datetime
 from typing import NamedTuple
 
 from cronpoll.audit import promises as p
-from cronpoll.audit.facts import PATIENCE, UNTOLD, Facts, Task, text_of
+from cronpoll.audit.facts import (
+    BELIEVED_AFTER,
+    PATIENCE,
+    UNRECORDED,
+    UNTOLD,
+    Facts,
+    Task,
+    text_of,
+)
 from cronpoll.audit.promises import Guarantee
 from cronpoll.audit.rules.finding import KEPT, Wrong, broken
+from cronpoll.core.model import WRONG_CLOCK
 
 
 class Owed(NamedTuple):
@@ -37,31 +46,60 @@ def owes(facts: Facts, task: Task, now: datetime) -> Owed | None:
     """What a task owes at a time, and since when, if nothing stands in its way. None also if
     something does.
 
-    In one piece because the order of the branches is the rule: the first that holds is what is
-    owed.
+    The first that is found is what is owed.
     """
+    owed = _said(facts, task)
+    if owed is not None or not task.registered:
+        return owed
+    if task.quarantine == UNTOLD:
+        return Owed(p.QUARANTINE, task.free, "the end of its quarantine")
+    if facts.degraded:
+        return None
+    owed = _by_its_clock(facts, task, now)
+    if owed is not None or _held_up(facts, task, now):
+        return owed
+    ordered = min(task.ordered) if task.ordered and not task.runs else None
+    if ordered is not None and ordered <= now:
+        return Owed(p.ORDERS, ordered, "an ordered start")
+    return None if task.asleep else _by_rule(facts, task, now)
+
+
+def _said(facts: Facts, task: Task) -> Owed | None:
+    """What has to follow because of another record, whatever stands in the way."""
     if task.announced is not None:
         return Owed(p.OWED_STARTED, task.announced, "a start that was announced")
     if task.runs and not facts.degraded and facts.of_the_dead(task):
         what = "a run that had died with an earlier instance"
         return Owed(p.QUIET_AFTER_CRASH, facts.free, what)
-    if task.quarantine == UNTOLD and task.registered:
-        return Owed(p.QUARANTINE, task.free, "the end of its quarantine")
-    asleep_until = None if facts.degraded or not task.registered else task.asleep_until
+    return None
+
+
+def _by_its_clock(facts: Facts, task: Task, now: datetime) -> Owed | None:
+    """What a time brings that has come, also for a task that may not start: the end of its
+    suspension; and its settling anew, when a clock far behind is believed."""
+    asleep_until = task.asleep_until
     if asleep_until is not None and facts.unset(now) >= asleep_until:
         return Owed(p.ORDERS, facts.as_set(asleep_until), "the end of its suspension")
-    ordered = _ordered(facts, task, now)
-    if ordered is not None:
-        return Owed(p.ORDERS, ordered, "an ordered start")
-    if not task.registered or task.asleep or facts.degraded:
-        return None
+    if task.settled - now > WRONG_CLOCK + UNRECORDED:
+        since = facts.believed or facts.free + BELIEVED_AFTER
+        if since <= now:
+            what = f"that it was settled until {text_of(task.settled)} by a wrong clock"
+            return Owed(p.WRONG_CLOCK, since, what)
+    return None
+
+
+def _held_up(facts: Facts, task: Task, now: datetime) -> bool:
+    """Whether something stands in the way of every start."""
     if task.name in facts.held or task.name in facts.maybe_held:
-        return None
-    if task.runs and task.config.options.concurrency != "allow":
-        return None
+        return True
     if facts.full() or facts.lock_holder(task) is not None:
-        return None
-    if task.quarantine is not None and facts.unset(now) < task.quarantine:
+        return True
+    return task.quarantine is not None and facts.unset(now) < task.quarantine
+
+
+def _by_rule(facts: Facts, task: Task, now: datetime) -> Owed | None:
+    """The start that is owed, if its own run does not stand in the way."""
+    if task.runs and task.config.options.concurrency != "allow":
         return None
     if task.interrupted is not None and not task.runs:
         return Owed(p.INTERRUPTED_RESTARTED, task.interrupted, "the interrupted run")
@@ -75,20 +113,6 @@ def owes(facts: Facts, task: Task, now: datetime) -> Owed | None:
     if task.retry is not None and facts.unset(now) >= task.retry and not task.runs:
         return Owed(p.OWED_STARTED, facts.as_set(task.retry), "the retry")
     return None
-
-
-def _ordered(facts: Facts, task: Task, now: datetime) -> datetime | None:
-    """The first start that was ordered ahead, if its time has come and nothing stands in its
-    way."""
-    first = min(task.ordered) if task.ordered else None
-    if first is None or first > now or not task.registered or task.runs or facts.degraded:
-        return None
-    if task.name in facts.held or task.name in facts.maybe_held or facts.full():
-        return None
-    if facts.lock_holder(task) is not None:
-        return None
-    held_back = task.quarantine is not None and facts.unset(now) < task.quarantine
-    return None if held_back else first
 
 
 def overdue(facts: Facts, task: Task, now: datetime) -> Owed | None:
