@@ -171,7 +171,7 @@ def start_owed(facts: Facts, task: Task, event: e.TaskStartOwed) -> None:
 
 
 def due_after(facts: Facts, task: Task, event: e.TaskDueAfter) -> None:
-    facts.active = event.at
+    # No sign that anything is decided: a stop waits for runs, and their ends write this.
     facts.to_follow.pop(task.name, None)
     if not event.passed:
         task.owed_at, task.owed_nominal = event.due_at, event.period

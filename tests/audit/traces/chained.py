@@ -50,7 +50,29 @@ async def chained() -> World:
     return world
 
 
-LIVES: dict[str, Callable[[], Any]] = {"chained": chained}
+async def chained_while_stopping() -> World:
+    """A stop waits for a run, and its success makes another task due. Nothing is started any more,
+    and a journal cut off there does not say why."""
+    world = World("2026-03-02T08:58:30Z")
+    tasks = [
+        Registration("first", "0 * * * *", Job(seconds=900), minutes(5)),
+        Registration("then", "", Job(seconds=5), minutes(5), after="first"),
+        Registration("often", "* * * * *", Job(seconds=5), minutes(5)),
+    ]
+    await world.boot(tasks)
+    await world.until("2026-03-02T09:02:30Z")
+    await world.stop()
+    await world.passes(minutes=5)
+    await world.boot(tasks)
+    await world.passes(minutes=5)
+    await world.stop()
+    return world
+
+
+LIVES: dict[str, Callable[[], Any]] = {
+    "chained": chained,
+    "chained_while_stopping": chained_while_stopping,
+}
 
 
 def _place(trace: Trace, name: str, **fields: Any) -> int:
