@@ -7,6 +7,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import signal
 import struct
 from contextlib import suppress
 from typing import Final
@@ -54,6 +55,25 @@ def written_by_others(path: str) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def emptied(path: str) -> bool:
+    """Empty a file, if nobody else has it open, not even to read it. Where the system cannot say:
+    no."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        # Somebody who opens it just now makes the kernel send a signal, and its usual one kills.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        os.ftruncate(handle, 0)
+    except (OSError, AttributeError):
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 class Writes:

@@ -31,7 +31,8 @@ def finish(
     limits: Limits,
     end: Over,
 ) -> int:
-    """Make one file of it. Its size; 0 if nothing was printed, and so nothing is kept."""
+    """Make one file of it. Its size; 0 if nothing was printed, and so nothing is kept. The files
+    that it wrote to are the caller's to remove."""
     blocks = trimmed([*live_blocks(place, stem, header.started_at, records)], limits)
     size = 0
     if blocks:
@@ -51,7 +52,6 @@ def finish(
             with suppress(OSError):
                 os.unlink(path + TEMPORARY)
             raise
-    remove_live(place, stem)
     return size
 
 

@@ -26,7 +26,7 @@ from cronpoll.core import events as e
 from cronpoll.core.errors import abbreviate
 from cronpoll.files import identity
 from cronpoll.output import disk
-from cronpoll.output.capturing import Capture, create
+from cronpoll.output.capturing import Capture
 from cronpoll.output.feeding import Clock, Feed, Mute, Tell
 from cronpoll.output.finishing import TEMPORARY, finish, remove_live
 from cronpoll.output.limits import DEFAULT_LIMITS, Limits, occupied
@@ -44,6 +44,7 @@ from cronpoll.output.names import (
 from cronpoll.output.reading import ITS_END, index_of, last_lines, live_blocks
 from cronpoll.output.recording import Recording
 from cronpoll.output.records import Header
+from cronpoll.output.spares import Spares
 
 TAIL_LINES: Final = 20
 TAIL_LINE_LIMIT: Final = 400
@@ -122,6 +123,7 @@ class Keeper:
         # Of the thread.
         self._may_write = True
         self._writes: disk.Writes | None = None
+        self._spares = Spares(self._place)
         self._active: dict[str, Recording] = {}
         self._orders: dict[str, list[Stream]] = {}
         self._printed: dict[int, Capture] = {}
@@ -141,7 +143,7 @@ class Keeper:
                 return
             if not self.held():
                 raise OSError(0, _NOT_OURS)
-            for directory in (self._place.directory, self._place.live):
+            for directory in (self._place.directory, self._place.live, self._place.spare):
                 with suppress(FileExistsError):
                     os.mkdir(directory, 0o700)
             self._identity = identity(self._place.directory)
@@ -172,9 +174,9 @@ class Keeper:
         self._recorded_at = self._clock.monotonic()
         with ExitStack() as undone:
             undone.callback(remove_live, self._place, stem)
-            stdout = create(self._place.raw(stem, "stdout"))
+            stdout = self._spares.file(self._place.raw(stem, "stdout"))
             undone.callback(os.close, stdout)
-            stderr = create(self._place.raw(stem, "stderr"))
+            stderr = self._spares.file(self._place.raw(stem, "stderr"))
             undone.pop_all()
         header = Header(task, label.run_id, label.started_at)
         feed = Feed(task, label.run_id, tell, self._clock)
@@ -271,10 +273,12 @@ class Keeper:
         while True:
             try:
                 if not self._turn():
-                    return
+                    break
             except Exception:  # ours; what was to be followed is followed on
                 log.exception("following the output of runs failed; it goes on")
                 select.select([], [], [], _LONGEST_PAUSE)
+        if self._may_write:
+            self._spares.clear()
 
     def _turn(self) -> bool:
         """Wait for something to do, and do it. False: it is over."""
@@ -297,8 +301,11 @@ class Keeper:
         if elapsed >= self._lingering_at:
             self._lingering_at = elapsed + _LINGERING_SECONDS
             self._let_go()
-        if elapsed >= self._tidy_at or self._total > self._limits.total:
+        if elapsed >= self._tidy_at:
             self._tidy_at = elapsed + _TIDY_SECONDS
+            self._spares.tidy()
+            self._tidy()
+        elif self._total > self._limits.total:
             self._tidy()
         return not self._ending or bool(self._notes or self._closing or self._printed)
 
@@ -477,6 +484,8 @@ class Keeper:
                     over,
                 )
                 self._total += occupied(size) if size else 0
+                recording.close()  # we are one who has them open
+                self._put_away(recording.stem)
         except OSError:
             # A full disk: its files stay as they are, bounded, and are read as they are. The next
             # start finishes them.
@@ -484,10 +493,17 @@ class Keeper:
                 recording.say_over()
         self._forget(recording)
 
+    def _put_away(self, stem: str) -> None:
+        """The files of a run of which there is another now, or nothing to keep."""
+        for stream in STREAMS:
+            self._spares.give_back(self._place.raw(stem, stream))
+        remove_live(self._place, stem)
+
     # -- what is there already ---------------------------------------------------------------------
 
     def _adopt(self) -> None:
         """What an earlier daemon has left."""
+        self._spares.clear()
         known = {digest_of(name): name for name in self._names()}
         left = {found[0].stem: found[0] for name in self._left if (found := parsed(name))}
         for name in os.listdir(self._place.directory):

@@ -13,6 +13,7 @@ from cronpoll.core.zones import EPOCH
 
 DIRECTORY: Final = "output"
 LIVE: Final = "live"
+SPARE: Final = "spare"
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: Final[tuple[Stream, Stream]] = ("stdout", "stderr")
@@ -71,6 +72,10 @@ class Place(NamedTuple):
     @property
     def live(self) -> str:
         return os.path.join(self.state_directory, DIRECTORY, LIVE)
+
+    @property
+    def spare(self) -> str:
+        return os.path.join(self.state_directory, DIRECTORY, SPARE)
 
     def raw(self, stem: str, stream: Stream) -> str:
         return os.path.join(self.live, f"{stem}.{RAW[stream]}")

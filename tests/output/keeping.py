@@ -96,9 +96,12 @@ class Room:
         return [item.text for item in self.reader.lines(run)]
 
     def files(self) -> list[str]:
-        """Names of all files, without what differs from run to run."""
-        found = [path for path in (self.directory / "output").rglob("*") if path.is_file()]
+        """Names of all files of runs, without what differs from run to run."""
+        found = [*(self.directory / "output").glob("*.*"), *self.live()]
         return sorted(path.suffix for path in found)
+
+    def live(self) -> list[Path]:
+        return [*(self.directory / "output" / "live").iterdir()]
 
     def occupied(self) -> int:
         """Bytes on the disk."""

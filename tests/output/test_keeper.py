@@ -365,3 +365,61 @@ def test_while_the_place_is_not_ours_nothing_there_changes(room: Room) -> None:
         path: path.read_bytes() for path in room.directory.rglob("*") if path.is_file()
     }
     assert len(there) >= 4
+
+
+# -- files are used again --------------------------------------------------------------------------
+
+
+def inodes(room: Room) -> set[int]:
+    return {path.stat().st_ino for path in room.live()}
+
+
+def spare(room: Room) -> list[Path]:
+    return [*(room.directory / "output" / "spare").iterdir()]
+
+
+def test_the_files_of_a_run_are_used_again_and_empty(room: Room) -> None:
+    child, handed = room.start("echo one; echo two >&2")
+    used = inodes(room)
+    room.over(child.wait(), handed)
+    room.eventually(lambda: len(spare(room)) == 2, "its files were given back")
+    assert [path.stat().st_size for path in spare(room)] == [0, 0]
+    child, handed = room.start("echo three", "other")
+    assert inodes(room) == used
+    room.over(child.wait(), handed)
+    room.settle()
+    assert room.texts("other") == ["o three"]
+    assert spare(room) == []  # nothing is left behind
+
+
+def test_a_file_that_somebody_reads_is_not_used_again(room: Room) -> None:
+    child, handed = room.start("echo one")
+    (out,) = (path for path in room.live() if path.suffix == ".out")
+    with out.open() as reading:
+        room.over(child.wait(), handed)
+        room.eventually(lambda: spare(room), "the other was given back")
+        room.eventually(lambda: room.live() == [], "it was put away")
+        room.run("echo two")
+        room.run("echo three")
+        assert reading.read() == "one\n"
+    room.settle()
+
+
+def test_whoever_opens_a_file_while_it_is_emptied_ends_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for _ in range(50):
+        path.write_text("one\n")
+        with subprocess.Popen(["sh", "-c", "while read x < file; do :; done"], cwd=tmp_path) as one:
+            while one.poll() is None:
+                disk.emptied(str(path))
+
+
+def test_what_a_crash_left_of_used_files_is_not_taken_for_empty(room: Room) -> None:
+    room.keeper.begin()
+    room.kill()
+    (room.directory / "output" / "spare" / "0").write_text("somebody else's\n")
+    room.another().begin()
+    room.eventually(lambda: spare(room) == [], "it was removed")
+    room.run("echo one")
+    room.settle()
+    assert room.texts() == ["o one"]
