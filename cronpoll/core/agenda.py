@@ -14,10 +14,9 @@ for and removed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final
 
 from cronpoll.core.calendar import AnySchedule
 from cronpoll.core.choices import SearchUnfinishedError, begin_search
@@ -26,9 +25,6 @@ from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Choice, Closed
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.core.zones import LATEST, Gap, Zone, second_of
-
-_GO_ON_AFTER: Final = timedelta(milliseconds=50)
-"""When a search for the next instant goes on that was too long for one go."""
 
 
 class Group:
@@ -40,6 +36,8 @@ class Group:
 
     __slots__ = ("_passed", "earlier_due", "members", "next_due", "previous_due", "schedule")
     windowed = False
+    searching = False
+    """Whether the search for the next instant was too long for one go, and is to go on."""
 
     def __init__(self, schedule: AnySchedule, now: datetime) -> None:
         self.schedule = schedule
@@ -136,7 +134,7 @@ class PeriodGroup(Group):
     should it ever not, nothing is remembered.
     """
 
-    __slots__ = ("_closed_until", "_handled", "_nothing", "_placed_at")
+    __slots__ = ("_closed_until", "_handled", "_nothing", "_placed_at", "searching")
     windowed = True
     schedule: PeriodSchedule
 
@@ -147,14 +145,14 @@ class PeriodGroup(Group):
         super().__init__(schedule, now)
 
     def place(self, now: datetime) -> None:
-        """If that takes long, the group is named again in a moment, to be on the safe side, and the
-        search goes on then."""
         self.previous_due = self.earlier_due = None
         begin_search()
         try:
             self._placed_at, self.next_due = now, self.schedule.look_after(now)
+            self.searching = False
         except SearchUnfinishedError:
-            self._placed_at, self.next_due = LATEST, now + _GO_ON_AFTER
+            self._placed_at, self.next_due = LATEST, None
+            self.searching = True
 
     def advance(self, now: datetime) -> None:
         self.place(now)
@@ -209,6 +207,7 @@ class Agenda:
         self._delays: list[tuple[float, int, str]] = []
         self._moments: list[tuple[datetime, str]] = []
         self._moment_of: dict[str, datetime] = {}
+        self._searching: dict[Group, None] = {}
         self._gaps: dict[Zone, Gap | None] = {}
         self._order = count()
 
@@ -262,6 +261,21 @@ class Agenda:
                 yield from group.members
                 group.advance(now)
                 self._push(group)
+        # One after the other: together they might forget what they have drawn, and never end.
+        while self._searching:
+            group = next(iter(self._searching))
+            if group.members:
+                group.place(now)
+                if group.searching:
+                    break
+                yield from group.members  # what may have come meanwhile
+                self._push(group)
+            del self._searching[group]
+
+    @property
+    def searching(self) -> bool:
+        """Whether for some groups it is not known yet when they are due next."""
+        return bool(self._searching)
 
     def take_delayed(self, elapsed: float) -> Iterator[str]:
         """The names for which a delay has run out since the last look."""
@@ -292,6 +306,7 @@ class Agenda:
             if group.next_due is not None
         ]
         heapify(self._due)
+        self._searching = {group: None for group in self._groups.values() if group.searching}
         self._gaps = {zone: zone.next_gap(second_of(now)) for zone in self._gaps}
 
     def next_due(self) -> datetime | None:
@@ -306,5 +321,7 @@ class Agenda:
         return self._delays[0][0] if self._delays else None
 
     def _push(self, group: Group) -> None:
-        if group.next_due is not None:
+        if group.searching:
+            self._searching[group] = None
+        elif group.next_due is not None:
             heappush(self._due, (group.next_due, next(self._order), group))

@@ -13,14 +13,16 @@ edit just before the crash would have.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core import steps
 from cronpoll.core.calendar import Calendar, DueTimes
+from cronpoll.core.choices import FREE_TOGETHER, Allowance, SearchUnfinishedError
 from cronpoll.core.machine import fold, opening, same_schedule
 from cronpoll.core.model import WRONG_CLOCK, Book, Stretch, TaskConfig, TaskState
 from cronpoll.core.steps import Now, Start
@@ -99,25 +101,39 @@ def in_pieces(
     left_out = _left_out(book, names, now.wall)
     orphaned = len(left_out)
     events += left_out
+    allowance = Allowance(FREE_TOGETHER)
     for number, (name, config) in enumerate(wanted, 1):
         if number % PIECE == 0:
             yield Reconciled(events, added, preserved, overridden, orphaned)
         known = book.tasks.get(name)
+        follows: Callable[[], Sequence[e.Event]]
         if known is None or not known.registered:
             added += 1
-            events += _added(name, config, known, now, calendar, restarted)
-            continue
-        if known.config == config:
+            follows = partial(_added, name, config, known, now, calendar, restarted)
+        elif known.config == config:
             preserved.append(name)
             if not after_restart and known.settled_until <= now.wall:
                 continue  # the usual case, a hundred thousand times
+            follows = partial(_kept, known, config, now, calendar, waiting.get(name), restarted)
         else:
             overridden += 1
-        events += _kept(known, config, now, calendar, waiting.get(name), restarted)
-        if known.config.options.spread is not None and known.config != config:
-            # What the old windows still owe has to be drawn: a piece of its own.
+            follows = partial(_kept, known, config, now, calendar, waiting.get(name), restarted)
+        while (found := _within(allowance, follows)) is None:  # old windows: what they still owe
             yield Reconciled(events, added, preserved, overridden, orphaned)
+            allowance = Allowance(FREE_TOGETHER)
+        events += found
     yield Reconciled(events, added, preserved, overridden, orphaned)
+
+
+def _within(
+    allowance: Allowance, follows: Callable[[], Sequence[e.Event]]
+) -> Sequence[e.Event] | None:
+    """What follows for a name; None if more has to be drawn for it than may be in one go."""
+    try:
+        with allowance:
+            return follows()
+    except SearchUnfinishedError:
+        return None
 
 
 def _left_out(book: Book, names: set[str], now: datetime) -> list[e.Event]:

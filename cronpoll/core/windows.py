@@ -9,15 +9,16 @@ a better answer, and at no other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from bisect import bisect, bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from cronpoll.core.allowed import run_near
-from cronpoll.core.choices import Choices, choices_of
+from cronpoll.core.choices import Block, Choices, choices_of
 from cronpoll.core.cron import COUNT_LIMIT, Passed, Schedule
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Choice, Closed, Spread, choose
@@ -49,6 +50,17 @@ def _instant(second: int) -> datetime:
 
 def _hopeless(tried: int, begun: int, here: int) -> bool:
     return tried > SEARCH_PERIODS or (tried > _SEARCH_SPARSE and abs(here - begun) > _SEARCH_SPAN)
+
+
+def _taken(found: list[tuple[int, int, int, Block]]) -> tuple[int, int]:
+    """The first of what was found, with its period; the next one of its block takes its place."""
+    chosen, period, place, block = found[0]
+    place += 1
+    if place < len(block.times):
+        heapreplace(found, (block.times[place], block.periods[place], place, block))
+    else:
+        heappop(found)
+    return chosen, period
 
 
 class PeriodSchedule(NamedTuple):
@@ -88,7 +100,7 @@ class PeriodSchedule(NamedTuple):
 
     @property
     def _chosen(self) -> Choices:
-        return choices_of(self.identity, self.spread, self.zone)
+        return choices_of(self)
 
     def from_nominal(self, earliest: datetime) -> Iterator[Choice]:
         """The choices for the periods from `earliest` on, in order of their nominal minutes."""
@@ -97,20 +109,39 @@ class PeriodSchedule(NamedTuple):
             yield self.choice(nominal)
             nominal = self.nominals.next_after(nominal)
 
-    # Periods whose windows the constraints refuse as a whole are passed over.
+    # Searches go from block to block (`choices`). Where the constraints refuse all windows of a
+    # block as a whole, it is passed over.
+
+    def _blocks(self, second: int, step: Literal[1, -1]) -> Iterator[int]:
+        """The blocks that hold periods, from that of this second on (or back)."""
+        choices = self._chosen
+        size, number = choices.size, second // choices.size
+        while True:
+            if number not in choices:
+                walk = (
+                    self.nominals.seconds_from(number * size)
+                    if step > 0
+                    else self.nominals.seconds_back((number + 1) * size - 1)
+                )
+                nominal = next(walk, None)
+                if nominal is None:
+                    return
+                number = nominal // size
+            yield number
+            number += step
 
     def _promising(self, second: int, step: Literal[1, -1], limit: int) -> Iterator[int]:
-        """The periods from this second on (or back) whose windows hold an allowed one that is not
-        before (or behind) `limit`.
+        """The blocks from this second on (or back) with a period whose window holds an allowed
+        second that is not before (or behind) `limit`, and a few others.
 
         One run of allowed seconds after the other: which periods reach it is known by their
         distance, so none is asked.
         """
-        walk = self.nominals.seconds_from if step > 0 else self.nominals.seconds_back
         if not self.constrained:
-            yield from walk(second)
+            yield from self._blocks(second, step)
             return
         first, last = _reach(self.spread)
+        size = self._chosen.size
         near_end, far_end = (first, last) if step > 0 else (last, first)
         ahead = max if step > 0 else min
         begun, tried = second, 0
@@ -121,12 +152,14 @@ class PeriodSchedule(NamedTuple):
                 return
             entry, end = run if step > 0 else (run[1], run[0])
             second = ahead(second, ahead(entry, limit) - far_end)
-            for nominal in walk(second):
-                second = nominal
-                if (nominal + near_end - end) * step > 0:
+            for number in self._blocks(second, step):
+                begin, over = number * size, (number + 1) * size
+                second = ahead(second, begin if step > 0 else over - 1)
+                if (second + near_end - end) * step > 0:
                     break
-                begun, tried = nominal, 1
-                yield nominal
+                begun, tried = second, 1
+                second = over if step > 0 else begin - 1
+                yield number
             else:
                 return
 
@@ -137,14 +170,16 @@ class PeriodSchedule(NamedTuple):
         after, (first, last) = second_of(instant), _reach(self.spread)
         best: int | None = None
         tried, choices = 0, self._chosen
-        for nominal in self._promising(after + 1 - last, 1, after + 1):
-            if best is not None and nominal + first >= best:
+        for number in self._promising(after + 1 - last, 1, after + 1):
+            begin = number * choices.size
+            if best is not None and begin + first >= best:
                 break
-            chosen = choices[nominal]
-            if chosen is not None and chosen > after and (best is None or chosen < best):
-                best = chosen
-            tried += chosen is None
-            if best is None and _hopeless(tried, after, nominal):
+            times, _, without = choices.block(number)
+            place = bisect(times, after)
+            if place < len(times) and (best is None or times[place] < best):
+                best = times[place]
+            tried += len(without)
+            if best is None and _hopeless(tried, after, begin):
                 return None
         return None if best is None else _instant(best)
 
@@ -158,15 +193,20 @@ class PeriodSchedule(NamedTuple):
             run = run_near(self.spread, self.zone, end, -1)
             latest = begin if run is None else min(run[1], end)
         tried, choices = 0, self._chosen
-        without = {second_of(period) for period in handled}
-        for nominal in self._promising(end - first, -1, end):
-            if nominal + last <= best or latest <= best:
+        known = {second_of(period) for period in handled}
+        for number in self._promising(end - first, -1, end):
+            over = (number + 1) * choices.size
+            if over - 1 + last <= best or latest <= best:
                 break
-            chosen = choices[nominal]
-            if chosen is not None and best < chosen <= end and nominal not in without:
-                best = chosen
-            tried += chosen is None
-            if best == begin and _hopeless(tried, end, nominal):
+            times, periods, without = choices.block(number)
+            for place in range(bisect(times, end) - 1, -1, -1):
+                if times[place] <= best:
+                    break
+                if periods[place] not in known:
+                    best = times[place]
+                    break
+            tried += len(without)
+            if best == begin and _hopeless(tried, end, over):
                 return None
         return _instant(best) if best > begin else None
 
@@ -183,19 +223,21 @@ class PeriodSchedule(NamedTuple):
         """Windows overlap, so a chosen time is passed on only when no later period can choose an
         earlier one."""
         first, last = _reach(self.spread)
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, int, int, Block]] = []  # of each block the next one
         tried, choices = 0, self._chosen
-        for nominal in self._promising(after + 1 - last, 1, after + 1):
-            while found and found[0][0] < nominal + first:
-                yield heappop(found)
-            chosen = choices[nominal]
-            if chosen is not None and chosen > after:
-                heappush(found, (chosen, nominal))
-            tried = tried + 1 if chosen is None else 0
-            if _hopeless(tried, after, nominal):
+        for number in self._promising(after + 1 - last, 1, after + 1):
+            begin = number * choices.size
+            while found and found[0][0] < begin + first:
+                yield _taken(found)
+            block = choices.block(number)
+            place = bisect(block.times, after)
+            if place < len(block.times):
+                heappush(found, (block.times[place], block.periods[place], place, block))
+            tried = 0 if block.times else tried + len(block.without)
+            if _hopeless(tried, after, begin):
                 break
         while found:
-            yield heappop(found)
+            yield _taken(found)
 
     def passed(
         self,
@@ -235,7 +277,9 @@ class PeriodSchedule(NamedTuple):
     def settles_at(self, period: datetime) -> datetime:
         """When a period gets its outcome: when it is due, or when its window closes without an
         allowed time."""
-        return self.choice(period).settles_at
+        second = second_of(period)
+        chosen = self._chosen.of(second)
+        return _instant(second + _reach(self.spread)[1] if chosen is None else chosen)
 
     def due_at(self, period: datetime) -> datetime | None:
         return self.choice(period).chosen_at
@@ -251,13 +295,14 @@ class PeriodSchedule(NamedTuple):
         second, (first, last) = second_of(due), _reach(self.spread)
         if due.microsecond:
             return ()
-        found, choices = [], self._chosen
-        for nominal in self.nominals.seconds_from(second - last):
-            if nominal + first > second:
+        found: list[int] = []
+        choices = self._chosen
+        for number in self._blocks(second - last, 1):
+            if number * choices.size + first > second:
                 break
-            if choices[nominal] == second:
-                found.append(_instant(nominal))
-        return tuple(found)
+            times, periods, _ = choices.block(number)
+            found += periods[bisect_left(times, second) : bisect(times, second)]
+        return tuple(map(_instant, found))
 
     def look_after(self, instant: datetime) -> datetime | None:
         """When there is something to do next: a chosen time comes, or a window closes in which
@@ -265,14 +310,14 @@ class PeriodSchedule(NamedTuple):
         after, (first, last) = second_of(instant), _reach(self.spread)
         best: int | None = None
         choices = self._chosen
-        for nominal in self.nominals.seconds_from(after + 1 - last):
-            if best is not None and nominal + first >= best:
+        for number in self._blocks(after + 1 - last, 1):
+            if best is not None and number * choices.size + first >= best:
                 break
-            settled = choices[nominal]
-            if settled is None:
-                settled = nominal + last
-            if settled > after and (best is None or settled < best):
-                best = settled
+            times, _, without = choices.block(number)
+            next_time, next_end = bisect(times, after), bisect(without, after - last)
+            settled = [*times[next_time : next_time + 1]]
+            settled += [nominal + last for nominal in without[next_end : next_end + 1]]
+            best = min(settled if best is None else [best, *settled], default=None)
         return None if best is None else _instant(best)
 
     def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:
@@ -283,16 +328,35 @@ class PeriodSchedule(NamedTuple):
         begin, end, (first, last) = second_of(after), second_of(until), _reach(self.spread)
         found: list[int] = []
         low = high = end + last + 1  # the last run of allowed seconds that is not behind a window
-        choices = self._chosen
-        for nominal in islice(self.nominals.seconds_back(end - last), SEARCH_PERIODS):
+        choices, left = self._chosen, SEARCH_PERIODS
+        here: int | None = None
+        without: Sequence[int] = ()
+        walk = self.nominals.seconds_back(end - last)
+        for nominal in walk:
             opens, closes = nominal + first, nominal + last
-            if closes <= begin:
+            if closes <= begin or left <= 0:
                 break
+            left -= 1
+            number = nominal // choices.size
+            if number != here and number in choices:
+                whole = here is not None and number * choices.size + last > begin
+                times, _, without = choices.block(number)
+                others, here = len(times) + len(without) - 1, number
+                if whole and 0 < others <= left:  # what was drawn before is not walked through
+                    found += reversed(without)
+                    left -= others
+                    next(islice(walk, others, others), None)
+                    continue
             if closes < low:
                 low, high = run_near(self.spread, self.zone, closes, -1) or (_NEVER, _NEVER)
-            all_allowed = low <= opens and closes <= high
-            if high < opens or (not all_allowed and choices[nominal] is None):
-                found.append(nominal)
+            if low <= opens and closes <= high:  # all of it is allowed
+                continue
+            if high >= opens:
+                if number != here:
+                    here, without = number, choices.block(number).without
+                if nominal not in without:
+                    continue
+            found.append(nominal)
         return [Closed(_instant(each), _instant(each + last)) for each in reversed(found)]
 
     def lost_in(self, gap: Gap) -> tuple[int, int]:

@@ -94,7 +94,9 @@ class Decider:
 
     def decide(self, looks: dict[str, None], now: Now, allowance: Allowance) -> Batch:
         """The steps of every task that needs a look, longest waiting first, and of what was
-        ordered. A task for which there is much to draw is looked at in pieces, behind the others.
+        ordered. A task for which there is much to draw is looked at in pieces, behind the others;
+        of several such tasks one after the other, or they might forget what they have drawn, and
+        never end.
         """
         batch = Batch()
         searching, self._searching = self._searching, {}
@@ -108,7 +110,11 @@ class Decider:
             looks.pop(name, None)
             free -= self._consider(name, batch, now, free)
         for name in looks:
-            if name not in searching:
+            if name in searching:
+                continue
+            if allowance.together <= 0 and self._windowed(name):
+                batch.again[name] = None
+            else:
                 free -= self._consider(name, batch, now, free)
         for name in searching:
             if allowance.left <= 0:
@@ -118,6 +124,10 @@ class Decider:
         for order in self._orders.take():
             self._consider_order(order, batch, now)
         return batch
+
+    def _windowed(self, name: str) -> bool:
+        entry = self._roster.entries.get(name)
+        return entry is not None and entry.group.windowed
 
     def _taken_locks(self) -> dict[str, str]:
         """The locks that are taken, and by which task: one that runs, or of which something of an

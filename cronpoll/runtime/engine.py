@@ -86,8 +86,8 @@ process in order."""
 _LOOKS: Final = 1_000
 """Tasks of a new list of registrations that are looked at in one cycle."""
 
-_DRAWS: Final = 150
-"""Periods that are drawn in one cycle, beside those that are free: three milliseconds together."""
+_DRAWS: Final = 64
+"""Periods that are drawn in one cycle, beside those that are free: a millisecond or two."""
 
 
 class Prepared(NamedTuple):
@@ -347,7 +347,10 @@ class Engine:
         """Whether there is something to do before the next wait."""
         waiting = self.underway.ended or self._changes or self._orders or self._notes
         looks = self._look or self._new
-        return bool(waiting or (looks and not self.ledger.degraded))
+        return bool(waiting or self._searching() or (looks and not self.ledger.degraded))
+
+    def _searching(self) -> bool:
+        return self._phase is Phase.RUNNING and self._agenda.searching
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
@@ -384,24 +387,25 @@ class Engine:
             self._new.clear()
             self._cut_off(elapsed)
         executed = evaluated = 0
+        more = False
         if self.ledger.may_write(elapsed):
             if self._look or self._orders or self._admission:
                 batch, more = self._decide(Now(now, elapsed, self._began, self._belief.behind))
                 evaluated = len(batch.names)
                 executed = await self._carry_out(batch)
-                if more:
-                    await asyncio.sleep(0)  # between two pieces it is others' turn
             else:
                 await self._write_backlog()
         else:
             self._orders.refuse_all("state cannot be written at the moment")
         if polled is not None:
             self._end_poll(polled, evaluated, executed, elapsed)
+        if more or self._searching():
+            await asyncio.sleep(0)  # between two pieces it is others' turn
         await self.ledger.compact(busy=bool(self.underway.ended or self.underway.runs))
 
     def _gather_looks(self, now: datetime, elapsed: float) -> None:
         due, delayed = self._agenda.next_due(), self._agenda.next_delay()
-        if due is not None and due <= now:
+        if self._agenda.searching or (due is not None and due <= now):
             with Allowance(_DRAWS):
                 self._look.update(dict.fromkeys(self._agenda.take_due(now)))
         if delayed is not None and delayed <= elapsed:
@@ -617,7 +621,7 @@ class Engine:
         with Allowance(_DRAWS) as allowance:
             batch = self._decider.decide(looks, now, allowance)
         self._look.update(batch.again)
-        return batch, bool(self._new or allowance.left <= 0)
+        return batch, bool(self._new or batch.again)
 
     async def _write_backlog(self) -> None:
         try:

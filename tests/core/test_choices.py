@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cronpoll.core import choices as kept
 from cronpoll.core.choices import (
     FREE_DRAWS,
+    FREE_TOGETHER,
     REMEMBERED,
     Allowance,
     SearchUnfinishedError,
@@ -134,49 +135,69 @@ def test_a_search_in_pieces_finds_the_same(schedule, now, draws):
     forget_choices()
     whole = look()
     forget_choices()
-    for _ in range(30_000 // draws):
-        before = len(choices_of("t", schedule.spread, schedule.zone))
-        try:
-            with Allowance(draws):
-                found = look()
-            break
-        except SearchUnfinishedError:
-            drawn = len(choices_of("t", schedule.spread, schedule.zone)) - before
-            assert drawn == draws
-    else:
-        pytest.fail("it never comes to an end")
+    drawn: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "chosen_second", lambda *of: drawn.append(1) or chosen_second(*of))
+        for _ in range(30_000 // draws):
+            drawn.clear()
+            try:
+                with Allowance(draws):
+                    found = look()
+                break
+            except SearchUnfinishedError:
+                assert len(drawn) == draws
+        else:
+            pytest.fail("it never comes to an end")
     assert found == whole
 
 
-def test_some_draws_of_each_search_are_free():
-    zone = zone_of(UTC)
-    spread = Spread(window=Window("after", 60_000))
+def every_five_minutes(name, length_ms=60_000):
+    spread = Spread(window=Window("after", length_ms))
+    minutes = ",".join(str(minute) for minute in range(0, 60, 5))
+    return PeriodSchedule(name, spread, Schedule(parse(f"{minutes} * * * *"), zone_of(UTC), False))
+
+
+def test_some_draws_of_each_search_are_free_and_of_all_together():
     forget_choices()
     with Allowance(2):
-        for task in range(5):
+        for task in range(FREE_TOGETHER // FREE_DRAWS + 1):
             begin_search()
-            choices = choices_of(f"task {task}", spread, zone)
-            for minute in range(FREE_DRAWS):
-                assert choices[minute * 60] is not None
-        assert choices[-60] is not None
-        assert choices[-120] is not None
+            choices = choices_of(every_five_minutes(f"task {task}"))
+            for number in range(FREE_DRAWS):
+                assert choices.of(number * 300) is not None
+        begin_search()
+        assert choices.of(-300) is not None
+        assert choices.of(-600) is not None
         with pytest.raises(SearchUnfinishedError):
-            choices[-180]
-    assert choices[-180] is not None  # nobody waits here
+            choices.of(-900)
+    assert choices.of(-900) is not None  # nobody waits here
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(kept, "REMEMBERED", 500)
+    monkeypatch.setattr(kept, "REMEMBERED", 9_000)
     forget_choices()
-    zone, spread = zone_of(UTC), Spread(window=Window("after", 60_000))
     for task in range(100):
-        choices = choices_of(f"task {task}", spread, zone)
-        for minute in range(20):
-            assert choices[minute * 60] == chosen_second(f"task {task}", spread, zone, minute * 60)
-        assert len(choices_of(f"task {task}", spread, zone)) <= 20
-    alone = choices_of("alone", spread, zone)
-    for minute in range(2_000):
-        assert alone[minute * 60] is not None
-    assert sum(map(len, kept._remembered._tasks.values())) <= 501
+        schedule = every_five_minutes(f"task {task}")
+        choices = choices_of(schedule)
+        for number in range(20):
+            nominal = number * 300
+            due = chosen_second(schedule.identity, schedule.spread, schedule.zone, nominal)
+            assert choices.of(nominal) == due
+            assert kept._remembered._size <= 9_000
+    assert 4 < len(kept._remembered._tasks) < 20
+    choices.of(6_000)  # it has been forgotten by now, or soon will be: nothing is counted twice
+    alone = choices_of(every_five_minutes("alone"))
+    for number in range(2_000):
+        assert alone.of(number * 300) is not None
+        assert alone.held <= kept._remembered._size <= 9_000
+    assert sum(each.held for each in kept._remembered._tasks.values()) == kept._remembered._size
     forget_choices()
-    assert REMEMBERED > 4 * 7 * 1_440  # the longest window of a task of every minute, in one look
+
+
+def test_there_is_room_for_hundreds_of_the_longest_windows_with_a_period_every_minute():
+    spread = Spread(window=Window("after", 7 * 86_400_000))
+    schedule = PeriodSchedule("t", spread, Schedule(parse("* * * * *"), zone_of(UTC), False))
+    forget_choices()
+    schedule.look_after(datetime(2026, 6, 10, tzinfo=UTC))
+    assert choices_of(schedule).held * 700 < REMEMBERED
+    forget_choices()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cronpoll import Registration
-from cronpoll.core import choices
+from cronpoll.core import choices, reconcile
 from cronpoll.core.events import TaskRunStarted
 from cronpoll.core.periods import Constraints, Spread, Window
 from cronpoll.runtime.engine import _DRAWS, Engine
@@ -108,22 +108,71 @@ def test_who_has_little_to_draw_does_not_wait_for_who_has_much() -> None:
     assert sorted(late) == ["long 0", "long 1", "short"]
 
 
+def every_minute(number: int, days: int) -> list[Any]:
+    rule = Spread(window=Window("after", days * DAY))
+    return [
+        Registration(f"t{n}", "* * * * *", Job(), minutes(5), spread=rule) for n in range(number)
+    ]
+
+
+async def three_minutes(tasks: list[Any]) -> None:
+    choices.forget_choices()
+    world = World("2026-03-01T13:00:00Z")
+    await world.boot(tasks)
+    await world.passes(minutes=3)
+    await world.stop()
+
+
 def test_many_long_searches_do_not_forget_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or they would draw the same for ever."""
-    number, days = 24, 3
     drawn, _ = counted_cycles(monkeypatch)
+    run(lambda: three_minutes(every_minute(24, 3)))
+    assert sum(drawn) <= 24 * 3 * 1_440 * 2
 
-    async def scenario() -> None:
+
+def test_more_long_searches_than_can_be_remembered_end_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choices, "REMEMBERED", 12_000)  # five of them
+    drawn, _ = counted_cycles(monkeypatch)
+    run(lambda: three_minutes(every_minute(20, 1)))
+    assert sum(drawn) < 20 * 1_440 * 5  # a few looks for each, each drawn anew
+    assert max(drawn) <= 2 * (choices.FREE_TOGETHER + _DRAWS + choices.FREE_DRAWS)
+
+
+def test_an_edit_of_long_windows_is_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the old ones owe has to be drawn."""
+    drawn = [0]
+    draw, pieces = choices.chosen_second, reconcile._within
+
+    def counting(*arguments: Any) -> int | None:
+        drawn[-1] += 1
+        return draw(*arguments)
+
+    def piece(*arguments: Any) -> Any:
+        drawn.append(0)
+        return pieces(*arguments)
+
+    async def edited(limit: int) -> list[tuple[str, ...]]:
+        monkeypatch.setattr(reconcile, "FREE_TOGETHER", limit)
+        choices.forget_choices()
         world = World("2026-03-01T13:00:00Z")
-        rule = Spread(window=Window("after", days * DAY))
-        tasks = [
-            Registration(f"t{n}", "* * * * *", Job(), minutes(5), spread=rule)
-            for n in range(number)
-        ]
-        await world.boot(tasks)
+        await world.boot([at_noon("long")])
+        await world.until("2026-03-05T13:05:30Z")
+        await world.crash()
+        choices.forget_choices()
+        world.clock.step(timedelta(hours=3))
+        drawn.clear()
+        monkeypatch.setattr(choices, "chosen_second", counting)
+        monkeypatch.setattr(reconcile, "_within", piece)
+        await world.boot([at_noon("long", 2 * DAY)])
+        monkeypatch.setattr(choices, "chosen_second", draw)
+        monkeypatch.setattr(reconcile, "_within", pieces)
         await world.passes(minutes=3)
-        await world.stop()
+        return [(event.at.isoformat(), repr(event)) for event in world.events("TaskOverridden")]
 
-    choices.forget_choices()
-    run(scenario)
-    assert sum(drawn) <= number * days * 1_440 * 2
+    whole = run(lambda: edited(1 << 30))
+    assert max(drawn) > 2_000
+    found = run(lambda: edited(300))
+    assert [said for _, said in found] == [said for _, said in whole]
+    assert 0 < max(drawn[:-1]) <= 300
