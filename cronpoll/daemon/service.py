@@ -29,7 +29,7 @@ from cronpoll.daemon.spared import SparedJournal
 from cronpoll.daemon.stall import StallWatch
 from cronpoll.daemon.telling import Telling
 from cronpoll.daemon.versions import RejectedError, Settings, Version, Versions
-from cronpoll.runtime.clock import Clock
+from cronpoll.runtime.clock import Clock, to_the_beat
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.observe import Observer
@@ -351,7 +351,7 @@ class Service:
             if text != said:
                 self._notifier.status(text)
                 said = text
-            await asyncio.sleep(pause)
+            await asyncio.sleep(to_the_beat(pause, asyncio.get_running_loop().time()))
 
     def _status_line(self) -> str:
         version = self._versions.in_force

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cronpoll.config.bundle import Bundle, directories, gather, included, patterns_of
 from cronpoll.daemon import inotify
+from cronpoll.runtime.clock import to_the_beat
 
 LOOK_SECONDS: Final = 5.0
 """How late a change is noticed where the file system does not notify."""
@@ -71,7 +72,8 @@ class Source:
     async def changed(self) -> None:
         """Return when it is time for another look."""
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            pause = to_the_beat(LOOK_SECONDS, asyncio.get_running_loop().time())
+            async with asyncio.timeout(pause):
                 await self._woken.wait()
         except TimeoutError:
             pass

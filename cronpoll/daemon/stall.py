@@ -1,14 +1,16 @@
 """Notices when something holds the event loop, and says who: a coroutine that blocks, most often.
 
-A thread asks the loop for a sign of life every few seconds. When none came by the next time, the
-thread looks at what the loop's thread is executing and tells it, before an init system's watchdog
-ends the process without a word.
+A thread asks the loop for a sign of life every few seconds, unless it sees it wait for events: then
+it is well, and need not be woken. When no sign came by the next time, the thread looks at what the
+loop's thread is executing and tells it, before an init system's watchdog ends the process without a
+word.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import sys
 import threading
 from contextlib import suppress
@@ -23,6 +25,8 @@ from cronpoll.runtime.runs import Run, perform
 BLOCKED_SECONDS: Final = 5.0
 """A loop that does nothing for as long is told of, at the latest when twice as long has passed."""
 _FRAMES_SHOWN: Final = 4
+_SELECT: Final = selectors.DefaultSelector.select.__code__
+_TURN: Final = asyncio.BaseEventLoop._run_once.__code__  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 class StallWatch:
@@ -55,6 +59,9 @@ class StallWatch:
             # If this thread was held up as well, it was the machine or the whole process, and
             # nobody is to blame.
             if self._answered == asked:
+                if waits(self._frame(), self._loop):
+                    self.lag_seconds = 0.0
+                    continue
                 asked += 1
                 with suppress(RuntimeError):  # the loop is closed: the process ends
                     self._loop.call_soon_threadsafe(self._answer, asked, asked_at)
@@ -62,13 +69,23 @@ class StallWatch:
                 told = asked
                 self._tell(waited)
 
-    def _tell(self, blocked_seconds: float) -> None:
+    def _frame(self) -> FrameType | None:
         # Documented, in spite of its name
-        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001
-        task, places = whose(frame)
+        return sys._current_frames().get(self._loop_thread)  # noqa: SLF001
+
+    def _tell(self, blocked_seconds: float) -> None:
+        task, places = whose(self._frame())
         self._log(
             LoopBlocked(self._clock.wall(), task, round(blocked_seconds * 1_000), "; ".join(places))
         )
+
+
+def waits(frame: FrameType | None, loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a thread waits for the events of this loop, and not for those of something that a
+    callback does."""
+    if frame is None or frame.f_code is not _SELECT or frame.f_back is None:
+        return False
+    return frame.f_back.f_code is _TURN and frame.f_back.f_locals.get("self") is loop
 
 
 def whose(frame: FrameType | None) -> tuple[str | None, list[str]]:

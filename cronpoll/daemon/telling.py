@@ -31,7 +31,7 @@ from cronpoll.core.view import TargetDown
 from cronpoll.daemon.delivery import deliver_all
 from cronpoll.daemon.versions import Versions
 from cronpoll.output.reading import OutputReader
-from cronpoll.runtime.clock import Clock
+from cronpoll.runtime.clock import Clock, to_the_beat
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.observe import Observer
@@ -46,6 +46,8 @@ ROOM: Final = 5
 """Messages to a target in a minute. Beyond, they wait, and become one."""
 LOOK_SECONDS: Final = 15.0
 """How often it is looked at what only time brings: reminders, and what is overdue."""
+_A_LITTLE: Final = 0.001
+"""Later than the moment waited for, lest one is too early by a rounding."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 900.0
 """After a failed delivery; twice as long after each further one, up to the latter."""
@@ -203,7 +205,8 @@ class Telling:
             self._follow_file()
             if self._clock.monotonic() >= look_at:
                 self._news.update(self._watched)
-                look_at = self._clock.monotonic() + LOOK_SECONDS
+                pause = to_the_beat(LOOK_SECONDS, asyncio.get_running_loop().time())
+                look_at = self._clock.monotonic() + pause - _A_LITTLE
             await self._decide()
             elapsed = self._clock.monotonic()
             nearest = look_at
@@ -214,7 +217,7 @@ class Telling:
                 elif ready is not None:
                     nearest = min(nearest, ready)
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(nearest - elapsed, 0.0) + 0.001):
+                async with asyncio.timeout(max(nearest - elapsed, 0.0) + _A_LITTLE):
                     await self._wake.wait()
 
     def _follow_file(self) -> None:

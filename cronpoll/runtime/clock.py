@@ -88,6 +88,12 @@ class Clock(Protocol):
         """The boot of the machine that `monotonic` belongs to: another one, another text."""
 
 
+def to_the_beat(seconds: float, now: float) -> float:
+    """How long it is to the next multiple of a length of time. Who looks at something every now and
+    then does so on the beat: then a process that is idle wakes up once for all of them."""
+    return seconds - now % seconds
+
+
 def monotonic_microseconds() -> int:
     """CLOCK_MONOTONIC, as the init system wants to hear it."""
     return time.monotonic_ns() // 1_000
