@@ -51,7 +51,8 @@ def entry_cells(entry: Entry, zone: tzinfo) -> tuple[str, str, str, str]:
     if line and line not in (entry.error or ""):  # that of a traceback is the error itself
         why += f": {visible(line)}"
     outcome = f"{entry.outcome}{took}{_used(entry)}{why}  run {visible(entry.run_id)}"
-    return local_time(entry.started_at, zone), f"{entry.trigger}{by}", due, outcome
+    trigger = entry.trigger if entry.follows is None else f"after {visible(entry.follows)}"
+    return local_time(entry.started_at, zone), f"{trigger}{by}", due, outcome
 
 
 def entry_lines(entries: list[Attempt], zone: tzinfo, width: int | None) -> list[str]:

@@ -24,6 +24,7 @@ _FILTER: Final = re.compile(
     "|xargs|echo|printf|date|find|ls|read|sponge|column|jq"
 )
 """What stands beside the work, before or behind a bar."""
+_PARAMETER: Final = re.compile(r"\$\{[^{}]*\}")
 _QUOTES: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
 _REDIRECTION: Final = re.compile(r"[0-9&]*(?:>>?|<)[&|]?\s*[^\s;&|()]+")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S*")
@@ -42,7 +43,7 @@ def slug(command: str) -> str:
 
 def _slug_in(command: str) -> str:
     fallbacks = ["", ""]
-    for segment in _JOINTS.split(_REDIRECTION.sub(" ", command)):
+    for segment in _JOINTS.split(_REDIRECTION.sub(" ", _PARAMETER.sub("$", command))):
         words = segment.split()
         while words and (
             _ASSIGNMENT.fullmatch(words[0]) or _WRAPPER.fullmatch(posixpath.basename(words[0]))

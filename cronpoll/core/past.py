@@ -71,16 +71,21 @@ class Runs:
     def __init__(self) -> None:
         self.all: list[Attempt] = []
         self._open: dict[str, Attempt] = {}
+        self._follows: dict[datetime, str] = {}
 
     def read(self, event: e.Event) -> Attempt | None:
         """The run that begins with this event, if one does."""
         match event:
+            case e.TaskDueAfter(passed=""):
+                self._follows = {event.due_at: event.after}
             case e.TaskRunStarted():
                 run = Attempt(
                     event.run_id, event.started_at, event.due_at, event.trigger, event.period
                 )
                 run.waited_since, run.ordered_by = event.waited_since, event.ordered_by
                 run.ordered_for, run.waited_for = event.ordered_for, event.waited_for
+                if event.trigger == "owed":
+                    run.follows = self._follows.get(event.due_at)
                 self._open[event.run_id] = run
                 self.all.append(run)
                 return run

@@ -60,7 +60,8 @@ class Attempt(
     msgspec.Struct, rename="camel", forbid_unknown_fields=True, tag_field="kind", tag="run"
 ):
     """One run: when, for which period, and how it went. Written while the record is read.
-    `last_line`: that it printed on standard error, if it failed and that is kept."""
+    `last_line`: that it printed on standard error, if it failed and that is kept. `follows`: the
+    task whose success made it due (`after`)."""
 
     run_id: str
     started_at: Instant
@@ -79,6 +80,7 @@ class Attempt(
     ordered_by: Operator | None = None
     ordered_for: Instant | None = None
     waited_for: str | None = None
+    follows: str | None = None
 
 
 class Note(View, frozen=True, tag_field="kind", tag="note"):

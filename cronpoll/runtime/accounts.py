@@ -52,6 +52,18 @@ class Account(NamedTuple):
 
 def _may_set_groups() -> bool:
     """Whether this process, though root's, may change its groups: not in every container."""
+    global _may  # noqa: PLW0603
+    if _may is None:
+        _may = _asked_for_groups()
+    return bool(_may)
+
+
+_may: bool | None = None
+"""Asked once: every start of a child wants to know."""
+
+
+def _asked_for_groups() -> bool | None:
+    """None: it cannot be found out now, as when there is no descriptor left."""
     try:
         with open("/proc/self/setgroups") as file:
             if file.read().strip() == "deny":
@@ -60,7 +72,7 @@ def _may_set_groups() -> bool:
             (granted,) = (line.split()[1] for line in file if line.startswith("CapEff:"))
         return bool(int(granted, 16) & _SETGID)
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def account_of(user: str | None) -> Account:

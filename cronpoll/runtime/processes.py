@@ -196,14 +196,24 @@ def _reaped(process: subprocess.Popen[bytes]) -> ProcessExit | None:
         code=code if code >= 0 else None,
         signal=signal_name(-code) if code < 0 else None,
         cpu_ms=round((used.ru_utime + used.ru_stime) * 1_000, 3),
-        peak_memory_bytes=peak if peak > _own_peak(unit) else None,
+        peak_memory_bytes=peak if _more_than_ours(peak, unit) else None,
     )
+
+
+def _more_than_ours(peak: int, unit: int) -> bool:
+    global _seen_peak  # noqa: PLW0603
+    if peak > _seen_peak:
+        _seen_peak = _own_peak(unit)
+    return peak > _seen_peak
+
+
+_seen_peak = 0
 
 
 def _own_peak(unit: int) -> int:
     """The most memory that this process has had, in bytes: a new process counts what its parent
     had. What the kernel says of us with `getrusage` counts that of our own parent, too, and may be
-    far more."""
+    far more. It only grows."""
     with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as file:
         for line in file:
             if line.startswith("VmHWM:"):

@@ -41,13 +41,24 @@ def _here(state_directory: str) -> str:
 
 
 def this_boot() -> str:
-    """What tells this boot of the machine, and in it this container, from every other one."""
+    """What tells this boot of the machine, and in it this container, from every other one. Read
+    once: every start of a child asks for it."""
+    global _boot  # noqa: PLW0603
+    if _boot is not None:
+        return _boot
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
     except OSError:
         boot = ""
-    return f"{boot} {_started(1) or 0:.0f}"
+    began = _started(1)
+    found = f"{boot} {began or 0:.0f}"
+    if boot and began is not None:  # else the next one may be luckier: no descriptor was free
+        _boot = found
+    return found
+
+
+_boot: str | None = None
 
 
 def _started(pid: int) -> float | None:

@@ -246,7 +246,7 @@ def _facts(scene: Scene, past: Past, name: str, run: Attempt, around: Around | N
         rows.append(("Ended", face.time(run.ended_at), None))
     rows += _used(past, run)
     by = None if run.ordered_by is None else f"ordered by {run.ordered_by}"
-    rows.append(("Trigger", run.trigger, by))
+    rows.append(("Trigger", run.trigger if run.follows is None else f"after {run.follows}", by))
     if run.trigger != "manual":
         chosen = f"chosen {face.plain(run.due_at)}" if run.period else None
         rows.append(("Period", face.time(run.period or run.due_at, seconds=False), chosen))

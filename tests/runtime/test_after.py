@@ -16,6 +16,7 @@ from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import InvalidRegistrationError
 from cronpoll.core.past import Past
 from cronpoll.core.registrations import checked
+from cronpoll.core.view import Attempt
 from cronpoll.core.zonenames import NamedZone, ZoneNames
 from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import World
@@ -69,6 +70,22 @@ async def test_it_starts_when_the_other_has_succeeded_and_for_the_same_period() 
     assert world.starts("then", "period") == world.starts("last", "period") == periods
     assert why(world, "last", "12:00")[0] == "started"
     assert parts(world, "then", "last") == {"due": 4, "in_time": 4}
+
+
+@simulated
+async def test_the_history_says_which_task_it_follows() -> None:
+    world = World("2026-03-02T11:50:10Z")
+    await world.boot([first(Job()), then(Job(failures=1)), then(Job(), "last", "then")])
+    await world.until("2026-03-02T12:30:00Z")
+
+    def said(name: str) -> list[tuple[str, str | None]]:
+        record = JournalReader("/state", disk=world.disk.from_outside()).history()
+        entries = chronicle.history(record, name, alive=True)
+        return [(each.trigger, each.follows) for each in entries if isinstance(each, Attempt)]
+
+    assert said("first") == [("due", None)]
+    assert said("then") == [("owed", "first"), ("retry", None)]
+    assert said("last") == [("owed", "then")]
 
 
 @simulated
