@@ -106,9 +106,23 @@ class LazyGroup(click.Group):
         place = COMMANDS.get(cmd_name)
         if place is None:
             return None
+        _import_msgspec()
         module, _, name = place.partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command
+
+
+def _import_msgspec() -> None:
+    """Every command needs it. It takes from `typing_extensions`, if that is installed, what it else
+    takes from `typing`, where all of it is; loading that costs as much as decoding a thousand
+    tasks."""
+    if "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment] # as if it were absent
+    try:
+        import_module("msgspec")
+    finally:
+        del sys.modules["typing_extensions"]
 
 
 def _unwritten(reason: str) -> NoReturn:

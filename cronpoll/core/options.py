@@ -10,7 +10,8 @@ Schema, the options in the manual page and in the README.
 journal has in milliseconds (`Options` in `model`).
 """
 
-from __future__ import annotations
+# Annotations are values here, not text: msgspec builds its decoders from them, and would compile
+# each one at every start.
 
 import inspect
 from collections.abc import Mapping

@@ -55,6 +55,31 @@ class Desk:
         return [event for batch in batches for event in batch.events]
 
 
+def test_the_history_after_the_state_decodes_nothing_a_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    decoded, decode = [], codec.decode_events
+
+    def counted(payload):
+        decoded.append(len(payload))
+        return decode(payload)
+
+    monkeypatch.setattr(codec, "decode_events", counted)
+    desk = Desk()
+    desk.write(added(1, "a"))
+    desk.checkpoint(2)
+    desk.write(added(3, "b"), added(3, "c"))
+    assert [*desk.reader.state().book.tasks] == ["a", "b", "c"]
+    decoded.clear()
+    before, *news = desk.reader.history(at(2))
+    assert isinstance(before, Book)
+    assert [*before.tasks] == ["a"]
+    assert (news, decoded) == ([added(3, "b"), added(3, "c")], [])
+    desk.write(added(4, "d"))  # the segment is not what it was
+    assert [*desk.reader.history(at(4))][1:] == [added(4, "d")]
+    assert len(decoded) == 2
+
+
 def test_the_state_is_that_of_now_and_says_where_it_stands():
     desk = Desk()
     desk.write(added(1, "a"))

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
@@ -33,17 +34,38 @@ SUFFIX: Final = ".journal"
 SEGMENT: Final = re.compile(r"[0-9]{10}\.journal")
 LOCK: Final = "lock"
 _TRIES: Final = 5
+_REMEMBERED: Final = 1 << 20
+"""Up to so many bytes of a segment, its events are not decoded twice."""
 
 Keep = Callable[[str, bytes], object]
 """Puts bytes that were not understood aside, under a name."""
 
 
-class Segment(NamedTuple):
-    """A segment as bytes: its frames, and the torn end if it has one."""
+Decoded = list[e.Event | tuple[bytes, TaskTryDeserializeError]]
+"""What is in a frame: events, and lines that are none."""
 
+
+class Segment(NamedTuple):
+    """A segment as bytes: its frames, and whether something torn follows them. `known`: what was
+    decoded before, by the place of the frame."""
+
+    data: bytes
     frames: list[codec.Frame]
     head: codec.Head
     torn: bool
+    known: dict[int, Decoded]
+
+    def events(self, frame: codec.Frame) -> Decoded:
+        found = self.known.get(frame.start)
+        if found is None:
+            found = _decoded(self.data, frame)
+            if len(self.data) <= _REMEMBERED:
+                self.known[frame.start] = found
+        return found
+
+
+def _decoded(data: bytes, frame: codec.Frame) -> Decoded:
+    return [*codec.decode_events(memoryview(data)[frame.payload_start : frame.end])]
 
 
 def parse(data: bytes, file: str, number: int) -> Segment:
@@ -64,17 +86,17 @@ def parse(data: bytes, file: str, number: int) -> Segment:
         # A segment is renamed into place with its snapshot complete. Without one it was not torn,
         # it was damaged.
         raise JournalDamagedError(file, head.length, "the snapshot at its beginning is not intact")
-    return Segment(frames, head, damage is not None)
+    return Segment(data, frames, head, damage is not None, {})
 
 
 def fold(
-    data: bytes, segment: Segment, file: str, now: datetime, keep: Keep
+    segment: Segment, file: str, now: datetime, keep: Keep
 ) -> tuple[Book, list[e.TaskRecordSetAside | None]]:
     """The state, and what was set aside on the way: None for a record that an earlier start has
     reported already."""
-    view = memoryview(data)
     first = segment.frames[0]
-    head, tasks = codec.decode_snapshot(view[first.payload_start : first.end], file)
+    snapshot = memoryview(segment.data)[first.payload_start : first.end]
+    head, tasks = codec.decode_snapshot(snapshot, file)
     book = Book(
         head.scheduler_identifier,
         head.instance_id,
@@ -101,7 +123,7 @@ def fold(
     for frame in segment.frames[1:]:
         if frame.kind == "H":
             continue
-        for event in codec.decode_events(view[frame.payload_start : frame.end]):
+        for event in segment.events(frame):
             if isinstance(event, tuple):
                 set_aside(*event, frame)
                 continue
@@ -141,6 +163,9 @@ class JournalReader:
     def __init__(self, directory: str | os.PathLike[str], *, disk: Readable | None = None) -> None:
         self.place = os.path.abspath(os.fspath(directory))
         self._disk: Readable = disk if disk is not None else OsDisk()
+        self._last: Segment | None = None
+        """Behind the last state that was asked for: whoever wants the history next has it
+        decoded."""
 
     def holder(self) -> Holder:
         return self._disk.lock_holder(self._file(LOCK))
@@ -152,7 +177,10 @@ class JournalReader:
                 return None
             data = self._content(names[-1])
             if data is not None:
-                return _state(data, self._file(names[-1]))
+                file = self._file(names[-1])
+                segment = parse(data, file, _number(names[-1]))
+                self._last = segment if len(data) <= _REMEMBERED else None
+                return _state(segment, file)
         vanished = FileNotFoundError(errno.ENOENT, "its journal vanishes while it is read")
         raise StateDirectoryError(self.place, vanished)
 
@@ -174,7 +202,7 @@ class JournalReader:
             # The usual case, without reading the segment again from its beginning.
             data = self._content(names[-1], offset=after.offset) or b""
             frames, _ = codec.read_frames(data, 0, continued=True)
-            yield from _batches(data, frames, after)
+            yield from _batches(partial(_decoded, data), frames, after)
             if frames or (not data and self._size(names[-1]) == after.offset):
                 return
         yield from self._follow_from_start(names, after)
@@ -183,7 +211,7 @@ class JournalReader:
         """What is behind `after`, or the state anew if nothing can be built on it: it is gone, or
         was cut off when the disk failed."""
         expected: int | None = None
-        for data, segment in self._counted(names):
+        for segment in self._counted(names):
             part, frames = segment.head.segment, segment.frames
             if expected is None:
                 if part != after.part or after.offset not in [frame.end for frame in frames]:
@@ -193,7 +221,7 @@ class JournalReader:
                 new = frames[1:]
             else:
                 break
-            yield from _batches(data, new, Position(part, 0))
+            yield from _batches(segment.events, new, Position(part, 0))
             expected = frames[-1].sequence + 1
         else:
             if expected is not None:
@@ -205,19 +233,19 @@ class JournalReader:
     def _record(self, names: list[str], unread: Unread) -> Iterator[Book | e.Event]:
         expected: int | None = None
         scheduler = ""
-        for data, segment in self._counted(names):
+        for segment in self._counted(names):
             frames = segment.frames
             unread.file = f"{segment.head.segment:010d}{SUFFIX}"
             if scheduler not in ("", segment.head.scheduler_identifier):
                 expected = None  # of somebody else: nothing of it goes on where the last one ended
             scheduler = segment.head.scheduler_identifier
-            yield from _recorded(data, frames, "H", unread)
+            yield from _recorded(segment.events, frames, "H", unread)
             if frames and frames[0].sequence != expected:
-                yield _snapshot(data, segment, self._file(f"{segment.head.segment:010d}{SUFFIX}"))
-            yield from _recorded(data, frames, "E", unread)
+                yield _snapshot(segment, self._file(unread.file))
+            yield from _recorded(segment.events, frames, "E", unread)
             expected = frames[-1].sequence + 1 if frames else None
 
-    def _counted(self, names: list[str]) -> Iterator[tuple[bytes, Segment]]:
+    def _counted(self, names: list[str]) -> Iterator[Segment]:
         """Each segment with the frames that its successor counts. The others were never
         acknowledged: the disk failed under them."""
         begins = [self._beginning(name).sequence for name in names]
@@ -225,10 +253,12 @@ class JournalReader:
             data = self._content(name)
             if data is None:
                 continue
-            segment = parse(data, self._file(name), _number(name))
+            segment, number = self._last, _number(name)
+            if segment is None or segment.data != data or segment.head.segment != number:
+                segment = parse(data, self._file(name), number)
             end = begins[index + 1] if index + 1 < len(names) else None
             frames = [frame for frame in segment.frames if end is None or frame.sequence < end]
-            yield data, segment._replace(frames=frames)
+            yield segment._replace(frames=frames)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -272,40 +302,43 @@ def _before(created: datetime | None, moment: datetime) -> bool:
     return created is not None and created <= moment
 
 
-def _state(data: bytes, file: str) -> State:
-    segment = parse(data, file, _number(os.path.basename(file)))
+def _state(segment: Segment, file: str) -> State:
     # Nothing here asks for the time. What is found is dated like the segment that holds it.
-    book, found = fold(data, segment, file, segment.head.created, lambda *_: None)
+    book, found = fold(segment, file, segment.head.created, lambda *_: None)
     end = segment.frames[-1].end
     aside = tuple(event for event in found if event is not None)
-    return State(book, Position(segment.head.segment, end), len(data) - end, aside)
+    return State(book, Position(segment.head.segment, end), len(segment.data) - end, aside)
 
 
-def _batches(data: bytes, frames: list[codec.Frame], begin: Position) -> Iterator[Written]:
-    """The events of frames in `data`, which begins at `begin`."""
+def _batches(
+    decoded: Callable[[codec.Frame], Decoded], frames: list[codec.Frame], begin: Position
+) -> Iterator[Written]:
+    """The events of frames in data that begins at `begin`."""
     for frame in frames:
         if frame.kind != "S":
-            events = [*_recorded(data, [frame], frame.kind, Unread())]
+            events = [*_recorded(decoded, [frame], frame.kind, Unread())]
             yield Written(begin._replace(offset=begin.offset + frame.end), events)
 
 
 def _recorded(
-    data: bytes, frames: list[codec.Frame], kind: str, unread: Unread
+    decoded: Callable[[codec.Frame], Decoded],
+    frames: list[codec.Frame],
+    kind: str,
+    unread: Unread,
 ) -> Iterator[e.Event]:
-    view = memoryview(data)
     for frame in frames:
         if frame.kind == kind:
             unread.offset = frame.start
-            for event in codec.decode_events(view[frame.payload_start : frame.end]):
+            for event in decoded(frame):
                 if isinstance(event, tuple):
                     unread.lines += 1
                 else:
                     yield event
 
 
-def _snapshot(data: bytes, segment: Segment, file: str) -> Book:
+def _snapshot(segment: Segment, file: str) -> Book:
     first = segment._replace(frames=segment.frames[:1])
-    return fold(data, first, file, segment.head.created, lambda *_: None)[0]
+    return fold(first, file, segment.head.created, lambda *_: None)[0]
 
 
 def read_segment(file: str, unread: Unread) -> Iterator[Book | e.Event]:
@@ -319,8 +352,8 @@ def read_segment(file: str, unread: Unread) -> Iterator[Book | e.Event]:
     number = int(name[:10]) if SEGMENT.fullmatch(name) or head is None else head.segment
     segment = parse(data, file, number)
     unread.file = name
-    yield _snapshot(data, segment, file)
-    yield from _recorded(data, segment.frames, "E", unread)
+    yield _snapshot(segment, file)
+    yield from _recorded(segment.events, segment.frames, "E", unread)
 
 
 def read_lines(lines: Iterable[bytes], unread: Unread) -> Iterator[e.Event]:

@@ -176,7 +176,7 @@ def _salvage(
     kept = os.path.join(aside, f"{os.path.basename(file)}.damaged")
     content = _rebuilt(data, frames, found, [(name, disk.read(name)) for name in earlier], now)
     parsed = reading.parse(content, file, int(os.path.basename(file)[:10]))
-    tasks = len(reading.fold(content, parsed, file, now, lambda *_: None)[0].tasks)
+    tasks = len(reading.fold(parsed, file, now, lambda *_: None)[0].tasks)
     if newest:
         record = JournalRepaired(now, file, found.offset or 0, len(lost), kept, named)
         content += codec.encode_frame(
@@ -255,7 +255,7 @@ def _end_of(earlier: list[_Read], file: str, now: datetime) -> Book:
         raise JournalDamagedError(file, 0, reason)
     name, before = earlier[-1]
     parsed = reading.parse(before, name, int(os.path.basename(name)[:10]))
-    return reading.fold(before, parsed, name, now, lambda *_: None)[0]
+    return reading.fold(parsed, name, now, lambda *_: None)[0]
 
 
 def _last_sequence(earlier: list[_Read]) -> int:

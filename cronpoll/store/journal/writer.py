@@ -213,7 +213,7 @@ class Journal:
         data = self._disk.read(file)
         parsed = reading.parse(data, file, segment)
         frames = parsed.frames
-        book, set_aside = reading.fold(data, parsed, file, now, self._keep_aside)
+        book, set_aside = reading.fold(parsed, file, now, self._keep_aside)
         self._segment, self._sequence = segment, frames[-1].sequence
         self._current = self._held(file, self._disk.append_to(file))
         self._end, self._snapshot_end = frames[-1].end, frames[0].end
