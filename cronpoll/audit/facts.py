@@ -340,6 +340,7 @@ class Facts:
     instance: str = ""
     instances: deque[str] = field(default_factory=lambda: deque(maxlen=64))  # before it
     carries: bool = False  # an event of this instance has said what it changes
+    recovered: datetime = LONG_AGO  # when a disk last could be written to again
     numbers_lost: bool = False  # a disk refused a batch, and with it runs and their numbers
     state: Literal["unknown", "running", "stopped"] = "unknown"
     began_blind: bool = False
@@ -457,8 +458,10 @@ class Facts:
         the last.
 
         One that died with an earlier instance did so at a time that nobody knows: nothing can be
-        said by it.
+        said by it. Of a log that begins in the middle one may be open that it does not show.
         """
+        if self.began_blind and not self.durable and task.last_attempt is None:
+            return True
         for run in task.runs.values():
             if run.instance == self.instance and (run.started < first or run.steps != self.steps):
                 return True

@@ -48,8 +48,8 @@ def leave_out(facts: Facts, number: int) -> None:
 
 def _owed_ends(task: Task, told: Told) -> None:
     if told.last > task.settled and not of_owed(task, told):
+        task.settled = max(told.last, *(one.last for one in (*task.pending, told)))
         explained(task)
-        task.settled = told.last
     event = told.event
     if task.asleep:
         task.passed_asleep = event

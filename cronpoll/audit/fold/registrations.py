@@ -64,6 +64,8 @@ def overridden(facts: Facts, task: Task, event: e.TaskOverridden) -> None:
         task.settled = settled_by_edit(facts, task, event)
         task.owed_at, task.owed_nominal = event.owed_at, owed_nominal
         task.handled = frozenset(event.handled)
+        if old.options.after != new.options.after:
+            task.executed = {}  # these were periods of another task, or will be
         task.free = task.registered_at = now
         task.lost_until = None
         task.ticks = facts.ticks(task.name, new)

@@ -127,6 +127,7 @@ def goes_on(facts: Facts, event: e.SuspensionDetected | e.StoreRecovered) -> Non
     facts.free = max(facts.free, event.at) if late else event.at
     facts.degraded = False
     if isinstance(event, e.StoreRecovered):
+        facts.recovered = event.at
         facts.numbers_lost, facts.unfinished = True, facts.initializing is not None
     if isinstance(event, e.SuspensionDetected):  # it may have slept over a write
         facts.slow += min(event.suspended_ms * MILLISECOND, SPAN)

@@ -41,7 +41,9 @@ def expired(facts: Facts, task: Task, event: e.TaskResumed) -> Found | None:
     if task.asleep_until is None:
         return unless(unsure(facts), p.ORDERS, "ended by itself, and had no time")
     until = facts.as_set(task.asleep_until)
-    if facts.unset(event.at) < task.asleep_until - UNRECORDED and not task.asleep_cut:
+    if facts.unset(event.at) < task.asleep_until - UNRECORDED:
+        if task.asleep_cut:
+            return None
         return broken(p.ORDERS, f"ended before its time, {text_of(until)}")
     return in_time(facts, task, event.at, p.ORDERS, until, "the end of its suspension")
 

@@ -134,7 +134,9 @@ def _handled_before(
     # A clock that was wrong has settled what is a day ahead: what was started is guarded, and what
     # was only missed may be owed again.
     wrong_clock = settled - event.at > WRONG_CLOCK
-    if isinstance(new, Chosen) and len(event.handled) < MANY and not wrong_clock:
+    # What was started after another task had the periods of that.
+    own = task.config.options.after is None
+    if isinstance(new, Chosen) and len(event.handled) < MANY and own and not wrong_clock:
         found += _to_be_handled_again(task, event, ticks, new, settled)
     return found
 
@@ -256,7 +258,8 @@ def served_before(_: Facts, task: Task, event: e.TaskServedBefore) -> Found:
     of it."""
     kept = task.settled < event.due_at <= event.settled_until <= event.at
     if kept and isinstance(task.ticks, Ticks):
-        kept = task.ticks.latest(event.settled_until) == event.due_at
+        latest = task.latest(task.ticks, event.settled_until)
+        kept = latest is not None and latest[0] == event.due_at
     return unless(kept, p.WRONG_CLOCK, "it was not to be settled by a start before")
 
 

@@ -115,7 +115,8 @@ def waited(facts: Facts, task: Task, event: e.TaskRunStarted) -> Found | None:
         return broken(p.SLOTS, "waited for a slot, and there is no bound")
     if facts.full_steps == facts.steps and since > event.started_at + UNRECORDED:
         return broken(p.SLOTS, "waited for a slot from a time on that had not come")
-    if facts.full_since == NEVER and not facts.began_blind:
+    unwritten = since <= facts.recovered  # by a start that no disk would take
+    if facts.full_since == NEVER and not facts.began_blind and not unwritten:
         return broken(p.SLOTS, "waited for a slot, and not all were taken then")
     return KEPT
 

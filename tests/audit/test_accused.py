@@ -1,0 +1,99 @@
+"""Lives whose records an earlier judge accused, although the scheduler was right: found by
+`tests.simulation.views`, and lived again here, in every view."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.simulation.plan import plan_of
+from tests.simulation.views import View, again, begun_at, between_batches, recorded
+
+LIVES = {
+    "a task that was started after another gets windows of its own, over periods that the other had": (
+        "eNq1U02PmzAU_CvIx4qkBkrYcFvtuVIP20tXUfSwTbACNvJH023Ef-9zkiZm2416qbnYfmPPeOZxJNaBcaQmOc"
+        "1XC1os8ofnvKjLhzqrvpGU_NRKYPULMNlK9vFxlIC7DuzekvrlSBQMoc5wkxmtcIqzRnTwXWpvAuYlp0taVFna"
+        "Qm9FioS-abRRZJPeK1XzEhfQks0mJVptWQdqF1iNsMIFPmB73bakzpf0BOW9DLJzXEHrhEEskGkTGMR4Fn7ZL9"
+        "fnI4Ijxvb6kHBp93gnDNorNKaa0it4RZfru-BPNEZnyzIrrnhmwHYX70h9dQ5uztFFuU4-nL__7KIRzrxuuejh"
+        "ldRZWI8CnODbDvlQSiuNDc7-ze0BfmzBOTGMDpWV9-yfbtaUsTVz150eE-MVXn3tpgibI_jmutKuk2r3DnYekH"
+        "AJ6zWLA1oUsYyc0llEKN11NoKv3oDpPM1EqgQSBn0fbNFGvOmAKn6lt6NQPL48e88RwaWLX_hH07B_bJrf8Tvj"
+        "Z42BHeDkIC4_99fnJzwpFQoxfnQnCdCA4jpkYkeDiQbyg8StQ5gNmp9696QdZXsDTmr1GUmLFQ0Dk8d_wxnZ-F"
+        "CJtCttBugxNQwoUB0nHKEltd91pA5Sp1-MiWl4"
+    ),
+    "who waits for a slot that a start had taken which the disk would not write": (
+        "eNqdksFu2zAMhl8l0HGwW8VOW8C33XYoetplKwKDkelaiC0KFNWuK_Luo5ItWFAUGAZfDPIn-f0U30wSYDGdaW"
+        "xzW69t3Wy-Nk23sZ1tv5vK_KSAmv28IHsH1w_40n8j3mtGIO2T6R7fTIClaECDjinor61au_p0-jS6wwmePWUu"
+        "-sfG2ivb3q2rEeaE2mhihMFsq3eZAWG8iAtnDUcmhymZ7bYyjBFBcOgnba-TR89JCgiIm_ocNeTHmnOodzgSo6"
+        "Z8EGTOUasK9Q7CoNCVWeBHDyK4RFHO9jh-mH3x39hDdfbp_tnnhRlHTFlKu8ItfsE_u81JGGYP1_fEQ_-FXgrl"
+        "R8Yo9G6C8FQqGRP-p1lHwWVmDO712CjO4Iq-cCmm6W5v3m3koNxJMJ5eHUbtbLq7q5v1cVfHAQJ7DKsBk2MfhX"
+        "QRZXG_pRtb3vGsVfaVm8mVY4KFctCpdWv_Krjs_ZG-XAHlp8l0p_Mo1Gd7qlkXaor92Zoi4DPya7_4kAVPdYdf"
+        "DT35bw=="
+    ),
+    "a log that was rotated during a run of a name that leaves and comes back": (
+        "eNqlVE1vm0AQ_SvWHiMcL2CMza2RcqrUUy9tZKEBhnpl2EXLktSN_N87aywMOLhWai7WzM7He_Nm3lltQBsWMY"
+        "97qzn35976u-dHwTpyw5_MYX-URPI-N1pVuHhCXQhJZgP1vmbRyzuTUNoHQMZUK0l_uePz2UP7kTXBHbwK1Wj7"
+        "_oU_cj90nRyKGilCadUYQSW2zi2XxyedW4dpNPoQZ1jAgUXLgLoTJZ4b_1ILWHxVxR6MbVFjhWAwi3fUELlzoW"
+        "tD9hJ-x2AMlpWhNn2HZQhZYQtEHj86Hcz0AvMKWtek0Q2eMuQ9WK3xPsBjTHwIqUQtUlh8w7f4h9J725KSaaM1"
+        "yvRgQSmdiIy1QZSTRatgDJEMCaR7leeE8JEKQG7QMpKwI5WvDVbtfM92l3NuMWFGbzAT5iwCFn0kgdBZO5tJDY"
+        "yIGnCy5JPO7YCFsSInKLgx2BXnRzvaM8Kwg1c3dYXSRvemDqVqpLFysL9eXLC5BBpVXaKSa4qSC0UPd65IK6Ox"
+        "IlzKAybdxU1FuUQ-142cJ0iwkfIJSZ3ppjKnriABmam7ObpSxnAVOiKCPgkDeXyavzei5tcsLVS670XMN8sVX5"
+        "8KlBbfqVgvgdcvTROYERfsvwsMSrhdhgLhFWd2qabQ_3M5bt7H8MMb4k0vTHj3FXE_sz-3T8hAGu3dUFXcxfj8"
+        "-BcNnfy1"
+    ),
+    "the clock returns to a time before an edit, in which periods are handled already": (
+        "eNq1Vl9v6yYU_yoWj5Pbgt2kjd-qvUza3bSHu4etiiyMSYxigwW4aVblu-_gOCl2bN_euy55SYADnN-fc3hDxl"
+        "JtUYIiTMgNiW6i1Vf8mGCcxPhvFKJ_lOQw-9QYq2kp6N0XpfP0F7XnMGmp2RmUPL8hSSu3jMIg00rCTxzcBySM"
+        "VsFPAYHRjBf0RahGu_XP9xjjWxw_kNDqhoco53SD1uFzdD0c1Foxbgxar0OkudWHNOclPaDkfhEiJVNWULl1h2"
+        "tuuIWjKvqaUmt5VVs4DBZllO3UZoOS6Ba3m-alcFktMfw1jam5zFFyOtLUGuZR8ob2QuZq735VKnf7Z3yjtEs7"
+        "bzS1QsnfYHvyiNvPEYYFYCSyxk25sA4T_loDhtIKWiJYZThvtze0dLC_ujH6okQ7WHQAAXBhvD4ej-Flm-yD0D"
+        "50CG5oaSCfC3rhcIYpreCuAATMTU5dgY4daJrXnFqep-7CcKON0MZBz6hlRdrUMCT5C9dXbMR9No6wvbG8PomI"
+        "biyEtEfcLkjsqHJYQdrUFEHG7Z5zCVvSSjUSwHuE3R0jCXE4ddERbrXVD-606rHSUyqJQhIDmvD9Fp7GNlmmtB"
+        "wB9H1qTKlWVLwz059ff0bTGLqFgD7IczGC3ueqN_7v2lWyPLixMz0AGYkjHMLW6_WctkNUKgaUoHbrM6ekvdEY"
+        "sVey4LlweHn-GHDsWeaK1j51tmhxm1C7R92TgRL4qyp31DoFjZUfIeG6uqlte0maUSBCzvNKPCzCc74g0aOX_m"
+        "LlibpSL9wzQtRf54NEPYiYH4J70ELU6hIjVXACxHgBPhUr3A8AUdrCXxxPX6hjbc6O-GNWfG8aH61rp4ghyXic"
+        "x5FaNkXtFZv9jjPjyhNGfVMu5z1pdnz_BQpHz5DQnC3fQjIITLgDR4aeSY_HORtJZQsht76TZqg2VtX_TzUd9P"
+        "4ejQ8f7k_kOyrtgDavCi1m3LGHPLcBaw37HnFDHpZLTJZ-8epaZaaU29-lNdOnOmA9qw4wZj-I8fQL4GIHv8BV"
+        "XAtG737n-_QvpV2KTEnWaM0lO7T2qEvK-Jjq53QOhEGb-kyh51QMdD77kPK4HesugypVKmODc6I_Uquinpg9Di"
+        "bJmZiYF_gflImNYHdPtZjqRyN1rM8oLUvg6jvezRH-dK6l0tXgjTHJ9AG1fJ44jNwTEg7cFuc3kEvjkqDrdGHr"
+        "rfTSf-H2DodDWgnZgLxOzvwXPUAaDw=="
+    ),
+    "retention begins a journal behind a restart by another clock, during a suspension with an end": (
+        "eNqdVU2PmzAQ_SuRjyuya1hCNtxWvVc9bA9tFCFjhgUl2Mg23aYr_nvHCUkMgTSqkgOazzdvHsMn0YYpQ2IS0C"
+        "Ca0xD_b34YBzSm9CfxyB8pAL2vFaiSs6ev8JH8kGqLHsP0VpN4_UkEq2xMikaupMBHfEqhYL9K2Sgbsw4ofaTP"
+        "S9_L2U4DxkklG1Ni7Y23XnY-o5qhK5hybTyiwKh9ksGO7UkcUkoRU1lBh_j72xdEIUXCCyberUWBBoO2UhhQqq"
+        "kNZGhlKRMZgj4mY3kSRwuEz_hW5jmJg0esmwHLdrZvHNk2utE1CMw-wmI5FrSlSIuwtIH6yEtnX6xsgUMzbWSN"
+        "nRzCWCUbgT0XiL_1zjnLcwq2NoV2IiMnzJ8OC50wB8HNuOhSD8lqEKSDdbRtfyDeG8gjlVRo9t3Mw5q6ZMhK0w"
+        "mJxGcZsYuMlt6Lt5o9HH9Xmropm3t144-IhjPDi6Sp0VDmc9WIeQq5HWVaO1wK3igFgu8P5NU7xmGoqYr9Tpgx"
+        "UNUGB1jcllU7vheumC4cmi2h9Ex16GoocKg-lb4krvqCC93FXInkeaosrn-GBI2L4wO3-D7jO8m3Tq35Kozoiw"
+        "P6NIKCVErLzGH8sYKdYBy1DbTDb5yg5d0XCMfPXet1xj-vzzfGy7zkT691ySbO0H9Ixh_eJefyTGyoT1l6TZlz"
+        "tR8mXzU73zR7Qd93oi-4m77-SzjyrUF2UJKQJQUiwpC8VNqONaCnbTftXwSzIR0="
+    ),
+    "an edit resets at a restart: something stayed owed from a run, and later minutes were missed": (
+        "eNqlVE1v2zAM_SuBjoOS2kmcrr4Vw44bdugOWxAYtEQngm3JkORmWZD_PspJW7dN84E5BzuPpEg-PmrLnAfrWc"
+        "rG0Xg2jONhFD9E03QSp8ndb8bZX6ORrD9AqEKJm_tGAaEeXOlYOt8yDXWw5wQKazR93vLP_G7waf8jOMcVPCrT"
+        "2hAwH0fRKJrcxryAyiFnEqEYNNYIdI4tFpxZ9HaTSaxgw9JpFEWUTdV4qOPnwxcWfBoEjzJb0bGEFso6T7jRmV"
+        "iBXgZPiw4DJsCLVdY2BGl8REtQDX8y8B7rxlNNMZUIojRFwdLxiNJVRpTkXbEdleM8NvtOofAUTbSMkngSCkdJ"
+        "XiiVPxDC0mc64IWOhE-SD9m4PZDhbUtc-JVFkEdYSK7goNevKoa21cMcC2ORTEpTB7ZtfFc55KAllUghRovWWt"
+        "Ri0xHXVCCCf8hpWhLHLDlCmmu6aqnptaKD1uGrNrJTw1NG2VrwyuhvFBLt6L9y3qq8DViPLlfi-ivYasPIx3XE"
+        "bol5isVlKGmNWO6NRtObjF2-eczHfMKnPFns6OHPMwoi6w9JgBZYUT2HfIL1nGfxK1_nTdP35Axq02piIenEWI"
+        "fOSJi9E4JKg3COnpC_V0d-pTouW5XXIrmv0SoBN99xnf0ytvz_rblMPTT4XMnzS3ZCPWCJb3lePce1IkEFqez6"
+        "e3zBDMcnRijej1Bcet9dNcP4yJ6fmc7bHT-xs8nHlLwVc38hPJSoBxKdsKrxhtp6iY3DFUnjWq5Yur_Dglg2Wa"
+        "1063GP7f4BYqQFmg=="
+    ),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_an_honest_life_that_was_accused_is_not_accused_again(
+    life: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert again(LIVES[life]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_nor_wherever_its_journal_begins_with_a_state(life: str) -> None:
+    journal = recorded(plan_of(LIVES[life]), Random(0)).journal
+    places = [place for place in range(len(journal)) if between_batches(journal, place)]
+    for place in places[:: max(1, len(places) // 40)]:
+        assert View(f"from {place}", begun_at(journal, place), True).broken() == []
