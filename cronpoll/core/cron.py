@@ -259,7 +259,7 @@ _OUT_OF_REACH: Final = (
 
 class Passed(NamedTuple):
     """Due instants that get no start of their own: the first, the last, and how many periods they
-    are; of chosen times, up to `COUNT_LIMIT`.
+    are, or `COUNT_LIMIT`.
 
     `period`: that of the last one, where it is another instant than the last itself (windows).
     """
@@ -271,8 +271,9 @@ class Passed(NamedTuple):
 
 
 COUNT_LIMIT: Final = 100
-"""Passed periods with chosen times are counted up to here, because each would have to be drawn. In
-records of earlier versions all were. So exactly this many are "100 or more"."""
+"""What stands for a number of passed periods that was not counted: those of windows, in records of
+earlier versions and where too many would have to be drawn (`windows`). So exactly this many are
+"100 or more"."""
 
 
 class Schedule(NamedTuple):

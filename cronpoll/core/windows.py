@@ -27,6 +27,9 @@ from cronpoll.core.zones import EARLIEST, EPOCH, Gap, Zone, second_of
 SEARCH_PERIODS: Final = 3_000
 """Periods without a chosen time, on days that are allowed, after which a search gives up: two days
 of minutes."""
+COUNT_DRAWS: Final = 25_000
+"""So many periods are drawn at most to count others: a window of a week has ten thousand minutes at
+either end. What would need more is counted as `COUNT_LIMIT`."""
 _SEARCH_SPARSE: Final = 400
 _SEARCH_SPAN: Final = 400 * 86_400
 """Or so many of them over so many seconds: what refused every day of a year refuses for good."""
@@ -268,8 +271,64 @@ class PeriodSchedule(NamedTuple):
             latest = self.latest_in(_instant(last), until, without)
             if latest is not None:
                 here = [each for each in self.periods_at(latest) if each not in without]
-                return Passed(_instant(first), latest, COUNT_LIMIT, here[-1])
+                number = self._number_in(second_of(after), end, known)
+                return Passed(_instant(first), latest, number, here[-1])
         return Passed(_instant(first), _instant(last), len(found), _instant(period))
+
+    def _number_in(self, after: int, until: int, known: Collection[int]) -> int:
+        """How many chosen times lie in (after, until], without those of the periods `known`.
+
+        A window all of which is allowed and in this span has its chosen time there: such periods
+        are counted on the calendar. Those whose windows reach across an edge have to be drawn. If
+        these are too many, `COUNT_LIMIT`: more may be needed than are remembered.
+        """
+        stretches = list(self._stretches(after + 1, until))
+        to_draw = sum(self._nominals_in(first, last) for first, last, sure in stretches if not sure)
+        if to_draw > COUNT_DRAWS:
+            return COUNT_LIMIT
+        number, choices = 0, self._chosen
+        for first, last, sure in stretches:
+            if sure:
+                number += self._nominals_in(first, last)
+                settled = (period for period in known if first <= period <= last)
+                number -= sum(self.nominals.matches(_instant(period)) for period in settled)
+                continue
+            for block in self._blocks(first, 1):
+                if block * choices.size > last:
+                    break
+                times, periods, _ = choices.block(block)
+                number += sum(
+                    first <= periods[place] <= last and periods[place] not in known
+                    for place in range(bisect(times, after), bisect(times, until))
+                )
+        return number
+
+    def _stretches(self, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        """The periods, from a second to a second, whose windows hold an allowed second in [begin,
+        end]; and whether they hold no other."""
+        first, last = _reach(self.spread)
+        low, high = _NEVER, begin - 1  # the run of allowed seconds that was looked at last
+        done = begin - last  # all before this are through
+        while high < end:
+            if self.constrained:
+                run = run_near(self.spread, self.zone, high + 1, 1)
+                if run is None or run[0] > end:
+                    return
+                low, high = max(run[0], begin), min(run[1], end)
+            else:
+                low, high = begin, end
+            for stretch in (
+                (low - last, low - first - 1, False),
+                (low - first, high - last, True),
+                (max(high - last + 1, low - first), high - first, False),
+            ):
+                here = max(stretch[0], done), stretch[1], stretch[2]
+                if here[0] <= here[1]:
+                    done = here[1] + 1
+                    yield here
+
+    def _nominals_in(self, first: int, last: int) -> int:
+        return self.nominals.number_in(_instant(first - 1), _instant(last))
 
     def matches(self, instant: datetime) -> bool:
         return bool(self.periods_at(instant))

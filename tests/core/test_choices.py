@@ -4,6 +4,7 @@ made in pieces, and of pieces none draws more than it may."""
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -109,7 +110,7 @@ def test_a_search_finds_what_a_draw_of_every_period_finds(schedule, now, hours, 
         return
     passed = schedule.passed(after, latest, handled)
     assert passed is not None
-    assert passed[:3] == (instant(due[0][0]), latest, min(len(due), COUNT_LIMIT))
+    assert passed[:3] == (instant(due[0][0]), latest, len(due))
     assert passed.period == due[-1][1]
     assert schedule.next_after(after) == min(
         instant(second) for second in drawn.values() if second is not None and second > begin
@@ -201,3 +202,40 @@ def test_there_is_room_for_hundreds_of_the_longest_windows_with_a_period_every_m
     schedule.look_after(datetime(2026, 6, 10, tzinfo=UTC))
     assert choices_of(schedule).held * 700 < REMEMBERED
     forget_choices()
+
+
+HOURS_OF_WORK = Constraints(hours=(8, 9, 17))
+NOON = NOWS[0]
+
+
+def walked(due: PeriodSchedule, after: datetime, until: datetime) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] <= until, due.in_order(after)))
+
+
+@pytest.mark.parametrize(
+    ("spread", "number"),
+    [
+        (Spread(window=Window("around", 600_000)), 30 * 1_440),
+        (Spread(window=Window("before", 86_400_000)), 30 * 1_440),
+        (Spread(only=HOURS_OF_WORK), 30 * 3 * 60),
+        (Spread(window=Window("after", 3_600_000), only=HOURS_OF_WORK), 30 * 5 * 60),
+    ],
+)
+def test_a_month_is_counted_on_the_calendar_and_few_of_it_are_drawn(monkeypatch, spread, number):
+    due = PeriodSchedule("t", spread, Schedule(parse("* * * * *"), zone_of(UTC), False))
+    until = due.latest_in(NOON - timedelta(days=9), NOON)
+    after = until - timedelta(days=30)
+    drawn: list[int] = []
+    draw = kept.chosen_second
+    monkeypatch.setattr(kept, "chosen_second", lambda *given: drawn.append(1) or draw(*given))
+    summary = due.passed(after, until)
+    assert len(drawn) < 30 * 1_440 / 4
+    assert summary.number == pytest.approx(number, rel=0.02)
+    assert summary.number == walked(due, after, until)
+
+
+def test_what_would_take_too_many_draws_is_not_counted() -> None:
+    spread = Spread(window=Window("after", 86_400_000), avoid=Constraints(hours=(3,)))
+    due = PeriodSchedule("t", spread, Schedule(parse("* * * * *"), zone_of(UTC), False))
+    until = due.latest_in(NOON - timedelta(days=9), NOON)
+    assert due.passed(until - timedelta(days=30), until).number == COUNT_LIMIT

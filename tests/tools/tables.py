@@ -15,7 +15,7 @@ import pytest
 
 from cronpoll.core import events as e
 from cronpoll.core.calendar import Calendar, DueTimes
-from cronpoll.core.cron import COUNT_LIMIT, Passed
+from cronpoll.core.cron import Passed
 from cronpoll.core.machine import fold
 from cronpoll.core.model import ChildProcess, OpenRun, Options, Suspended, TaskConfig, TaskState
 from cronpoll.core.periods import Choice, Closed, Seed, Spread, Window
@@ -191,8 +191,7 @@ class Listed:
         if not found:
             return None
         last, period = found[-1]
-        number = min(len(found), COUNT_LIMIT) if self.windowed else len(found)
-        return Passed(found[0][0], last, number, period if self.windowed else None)
+        return Passed(found[0][0], last, len(found), period if self.windowed else None)
 
     def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:
         closes = (Closed(period, period + HOURS) for period in self.without)
