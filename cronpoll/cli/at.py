@@ -9,8 +9,8 @@ import click
 
 from cronpoll.cli.asking import asked, with_json
 from cronpoll.cli.common import duration_given, moment_given, with_place
-from cronpoll.cli.completing import complete_task
-from cronpoll.core.text import local, visible, well_formed
+from cronpoll.cli.selecting import order_several, single, with_tasks
+from cronpoll.core.text import local, visible
 from cronpoll.daemon import wire
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
@@ -18,30 +18,42 @@ from cronpoll.runtime.hostzone import HostZone
 
 @click.command(
     epilog="Example: cronpoll at 22:30 nightly-backup",
-    short_help="Start a task once, at a later time.",
+    short_help="Start tasks once, at a later time.",
 )
 @click.argument("time")
-@click.argument("task", shell_complete=complete_task)
+@with_tasks
 @click.option("--cancel", is_flag=True, help="Cancel the start ordered for this time.")
 @with_place
 @with_json
 def at(
-    time: str, task: str, cancel: bool, state_dir: str | None, config: str | None, as_json: bool
+    time: str,
+    tasks: tuple[str, ...],
+    tags: tuple[str, ...],
+    cancel: bool,
+    state_dir: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> None:
-    """Start a task by hand at a later time: once, even if the daemon is restarted meanwhile.
+    """Start tasks by name, pattern ('db-*') or tag by hand at a later time: once, even if the
+    daemon is restarted meanwhile.
 
     TIME is ISO 8601 (2026-11-01T22:30, in this machine's zone unless it has an offset), a time of
-    day (22:30: the next one), or a distance (+2h). If the task runs then, it starts directly after
+    day (22:30: the next one), or a distance (+2h). If a task runs then, it starts directly after
     that; if the daemon does not run then, when it does. Like `cronpoll run` it settles nothing and
-    works while the task is suspended. `cronpoll status` shows what is ordered.
+    works while a task is suspended. `cronpoll status` shows what is ordered.
     """
     zone = HostZone()().tzinfo
     due_at = _meant(time, SystemClock().wall(), zone)
-    kind = wire.CancelStart if cancel else wire.StartAt
-    asked(kind(task=well_formed(task), due_at=due_at), wire.Rested, state_dir, config, as_json)
+    kind, verb = (wire.CancelStart, "cancelled") if cancel else (wire.StartAt, "ordered")
+    said = f"a start at {local(due_at, zone, seconds=True)} is {verb}"
+    task = single(tasks, tags)
+    if task is None:
+        order, place = kind(task="", due_at=due_at), (state_dir, config)
+        order_several(order, tasks, tags, place, as_json, lambda _: said)
+        return
+    asked(kind(task=task, due_at=due_at), wire.Rested, state_dir, config, as_json)
     if not as_json:
-        verb = "is cancelled" if cancel else "is ordered"
-        click.echo(f"{visible(task)}: a start at {local(due_at, zone, seconds=True)} {verb}")
+        click.echo(f"{visible(task)}: {said}")
 
 
 def _meant(text: str, now: datetime, zone: tzinfo) -> datetime:
@@ -49,7 +61,7 @@ def _meant(text: str, now: datetime, zone: tzinfo) -> datetime:
     if text.startswith("+"):
         return now.replace(microsecond=0) + duration_given(text[1:], "TIME")
     if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?", text, re.ASCII):
-        return moment_given(text, zone)
+        return moment_given(text, zone, "22:30, +2h or ")
     text = text if text[2] == ":" else f"0{text}"
     today = now.astimezone(zone).date()
     for day in range(3):  # the wall clock may be put forward over it, tomorrow too

@@ -206,20 +206,21 @@ def spoken(text: str, now: datetime, zone: tzinfo) -> str:
     return f"{day}T{time}"
 
 
-def moment_given(text: str, zone: tzinfo) -> datetime:
+def moment_given(text: str, zone: tzinfo, others: str = "") -> datetime:
     """A time that was typed: ISO 8601, in `zone` unless it has an offset. Of a wall time that comes
-    twice, the first."""
-    return moments_given(text, zone)[0]
+    twice, the first. `others`: what else the command takes."""
+    return moments_given(text, zone, others)[0]
 
 
-def moments_given(text: str, zone: tzinfo) -> list[datetime]:
+def moments_given(text: str, zone: tzinfo, others: str = "") -> list[datetime]:
     """The instants that a typed time means: two where the wall clock shows it twice. A usage error
     if there is none."""
     try:
         typed = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is not a time; expected one like 2026-11-01T01:30 or 2026-11-01T01:30+01:00"
+            f"{text!r} is not a time; expected one like {others}2026-11-01T01:30 or "
+            "2026-11-01T01:30+01:00"
         ) from None
     if (
         not EARLIEST.year < typed.year < LATEST.year - 1

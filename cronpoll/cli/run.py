@@ -22,7 +22,12 @@ DETACHED: Final = 130
 
 @click.command(epilog="Example: cronpoll run nightly-backup --wait")
 @with_tasks
-@click.option("--wait", is_flag=True, help="Wait for the run to end, and exit with its exit code.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait for the run to end, and exit with its exit code; with 0 if that is one of "
+    "success_codes.",
+)
 @click.option("--follow", is_flag=True, help="Like --wait, and show its output as it comes.")
 @with_place
 @with_json

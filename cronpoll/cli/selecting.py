@@ -1,5 +1,5 @@
-"""What `run`, `suspend`, `resume` and `stop-run` share: for which tasks an order is, and what is
-said about several of them."""
+"""What `run`, `suspend`, `resume`, `stop-run` and `at` share: for which tasks an order is,
+and what is said about several of them."""
 
 from __future__ import annotations
 

@@ -298,11 +298,12 @@ def _upcoming(task: Task, report: Status, short: ShortTimes) -> str:
 
 def _remark(task: Task, now: datetime, short: ShortTimes) -> str:
     """Since when a task runs, and where; or what is wrong with it."""
-    if task.state in BAD and not task.ordered:
+    failure = []
+    if task.state in BAD:
         line = "" if task.last_line is None else task.last_line.strip()
         # The last line of a traceback is the error itself.
         said = f": {abbreviate(line, 200)}" if line and line not in (task.last_error or "") else ""
-        return visible(f"{task.last_error or ''}{said}")
+        failure = [visible(f"{task.last_error or ''}{said}")]
     runs = [
         f"since {short(run.started_at)} ({span(now - run.started_at)})"
         + ("" if run.pid is None else f", pid {run.pid}")
@@ -314,7 +315,8 @@ def _remark(task: Task, now: datetime, short: ShortTimes) -> str:
         runs.append(f"SLOW: {task.slow}")
     left = [] if task.registered else ["removed from the file"]
     ordered = [f"a start at {short(start.due_at)} is ordered" for start in task.ordered]
-    return "; ".join([*runs, *_suspension(task, now, short), *ordered, *left])
+    parts = [*failure, *runs, *_suspension(task, now, short), *ordered, *left]
+    return "; ".join(filter(None, parts))
 
 
 def _suspension(task: Task, now: datetime, short: ShortTimes) -> list[str]:

@@ -178,12 +178,13 @@ class SchedulerFailedError(CronpollError):
 
 
 class ManualStartRefusedError(CronpollError):
-    """A start asked for by hand that cannot be given: the task is unknown, already running, or
-    nothing may start now."""
+    """A start asked for by hand, now or at a time to come, that cannot be given: the task is
+    unknown, already running, or nothing may start now. `what` was asked for."""
 
-    def __init__(self, task_name: str, reason: str) -> None:
+    def __init__(self, task_name: str, reason: str, what: str = "start task {} now") -> None:
+        shown = f"'{abbreviate(task_name)}'"
         super().__init__(
-            f"Cannot start task '{abbreviate(task_name)}' now: {reason}",
+            f"Cannot {what.format(shown)}: {reason}",
             taskName=task_name,
             reason=reason,
         )

@@ -142,6 +142,10 @@ class Requests:
                     return wire.Told(state=(await self.resume(order, by)).state)
                 case wire.StopRun():
                     return wire.Told(state=(await self.stop_run(order, by)).state)
+                case wire.StartAt():
+                    return wire.Told(state=(await self.start_at(order, by)).state)
+                case wire.CancelStart():
+                    return wire.Told(state=(await self.cancel_start(order, by)).state)
         except CronpollError as error:
             return wire.Told(ok=False, error=well_formed(error.message))
 

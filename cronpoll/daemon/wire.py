@@ -122,7 +122,7 @@ class Reload(Request, frozen=True, tag="reload"):
     pass
 
 
-Order = Run | Suspend | Resume | StopRun
+Order = Run | Suspend | Resume | StopRun | StartAt | CancelStart
 
 
 class Several(Request, frozen=True, tag="several"):
@@ -134,7 +134,7 @@ class Several(Request, frozen=True, tag="several"):
     tags: tuple[str, ...] = ()
 
 
-AnyRequest = Ping | AskWaiting | Order | StartAt | CancelStart | Reload | Several
+AnyRequest = Ping | AskWaiting | Order | Reload | Several
 
 
 def request_in(line: bytes) -> AnyRequest | None:

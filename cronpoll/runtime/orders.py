@@ -43,6 +43,10 @@ class Order(NamedTuple):
                 return SuspensionRefusedError(self.name, "resume", reason)
             case orders.StopRun():
                 return StopRunRefusedError(self.name, reason)
+            case orders.StartAt():
+                return ManualStartRefusedError(self.name, reason, "order a start of task {}")
+            case orders.CancelStart():
+                return ManualStartRefusedError(self.name, reason, "cancel a start of task {}")
         return ManualStartRefusedError(self.name, reason)
 
 

@@ -164,12 +164,35 @@ def test_a_start_is_ordered_ahead_and_cancelled(living: Living) -> None:
     assert "2099-01-01" in shown
     assert "ordered by " in shown
     again = cronpoll(living, "at", "2099-01-01T12:00:00+00:00", "fine")
-    assert (again.exit_code, "is ordered for" in again.stderr) == (1, True)
+    assert again.exit_code == 1
+    assert "Cannot order a start of task 'fine': a start is ordered for" in again.stderr
     cancelled = cronpoll(living, "at", "--cancel", "2099-01-01T12:00:00+00:00", "fine")
     assert "is cancelled" in cancelled.stdout
     for time in ("22:30", "+2h"):
         assert "is ordered" in cronpoll(living, "at", time, "db-two").stdout
-    assert cronpoll(living, "at", "yesterday", "fine").exit_code == 2
+    wrong = cronpoll(living, "at", "yesterday", "fine")
+    assert (wrong.exit_code, "one like 22:30, +2h or 2026" in wrong.stderr) == (2, True)
+    gone = cronpoll(living, "at", "--cancel", "2099-01-01T12:00:00+00:00", "fine")
+    assert (gone.exit_code, "Cannot cancel a start of task 'fine'" in gone.stderr) == (1, True)
+
+
+def test_starts_of_several_are_ordered_ahead_and_cancelled(living: Living) -> None:
+    time = "2099-02-01T12:00:00+00:00"
+    ordered = cronpoll(living, "at", time, "db-*").stdout.splitlines()
+    assert [line.partition(":")[0] for line in ordered] == ["db-one", "db-two"]
+    assert all("2099-02-01" in line and line.endswith("is ordered") for line in ordered)
+    twice = cronpoll(living, "at", time, "--tag", "db")
+    assert (twice.exit_code, twice.stderr.count("is ordered for")) == (1, 1)
+    cancelled = cronpoll(living, "at", "--cancel", time, "db-one", "db-two").stdout
+    assert cancelled.count("is cancelled") == 2
+
+
+def test_what_failed_is_still_said_beside_a_start_that_is_ordered(living: Living) -> None:
+    cronpoll(living, "run", "db-one", "--wait")
+    cronpoll(living, "at", "2099-01-01T12:00:00+00:00", "db-one")
+    shown = cronpoll(living, "status", "db-one").stdout
+    assert "exit status 7" in shown
+    assert "is ordered" in shown
 
 
 STRANGER = """
