@@ -11,6 +11,7 @@ what is reported only.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Sequence
@@ -127,11 +128,42 @@ def _not_toml(error: tomllib.TOMLDecodeError, file: str, end: Place, text: str) 
     return Problem(file, *place, f"not valid TOML: {message[:1].lower()}{message[1:]}")
 
 
+_KINDS: Final[dict[type, str]] = {
+    str: "text",
+    bool: "a truth value",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "a date or a time")
+
+
 def _shown(value: Any) -> str:
     try:
-        return abbreviate(repr(value), 80)
+        return abbreviate(repr(value) if isinstance(value, str) else _written(value), 80)
     except (ValueError, RecursionError):  # thousands of digits, or of levels
-        return f"a value of type {type(value).__name__} beyond measure"
+        return f"{_kind(value)} beyond measure"
+
+
+def _written(value: Any) -> str:
+    """As it stands in the file."""
+    match value:
+        case dict():
+            parts = (f"{_key(key)} = {_written(part)}" for key, part in value.items())
+            return f"{{ {', '.join(parts)} }}" if value else "{}"
+        case list():
+            return f"[{', '.join(map(_written, value))}]"
+        case str() | bool():
+            return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
 def _part(value: Any, within: Path) -> Any:
@@ -269,7 +301,7 @@ class _Reader:
         except WrongError as wrong:
             # What these hold may be secret, and problems are logged.
             part = _part(value, wrong.within)
-            found = f"a value of type {type(part).__name__}" if row.option.secret else _shown(part)
+            found = _kind(part) if row.option.secret else _shown(part)
             label = ".".join([key, *(each for each in wrong.within if isinstance(each, str))])
             text = f"{abbreviate(label, 80)}: found {found}; {wrong}"
             self.problems.add((*path, key, *wrong.within), text, task)

@@ -196,8 +196,7 @@ def value_or_place(given: Any) -> Value:
     if isinstance(given, str):
         return plain(given)
     if isinstance(given, bool | int | float):
-        word = "a truth value" if isinstance(given, bool) else "a number"
-        raise WrongError(f'a variable is text, and this is {word}; write it in quotes, like "1"')
+        raise WrongError('a variable is text; write it in quotes, like "1"')
     if isinstance(given, dict) and len(given) == 1:
         (kind, name), *_ = given.items()
         with inner(kind):

@@ -245,10 +245,7 @@ WRONG = [
     (
         "variables of the environment",
         task('env = { "A=B" = "1" }'),
-        [
-            't.toml:5:7: task "a": env: found a value of type dict; expected names of '
-            "variables without = and NUL"
-        ],
+        ['t.toml:5:7: task "a": env: found a table; expected names of variables without = and NUL'],
     ),
     (
         "a callback of another form",

@@ -34,14 +34,14 @@ def problem(text: str) -> str:
     [
         (
             "env = { PGPORT = 5432 }",
-            '18: task "t": env.PGPORT: found a value of type int; a variable is text, and this is '
-            'a number; write it in quotes, like "1"',
+            '18: task "t": env.PGPORT: found a number; a variable is text; write it in '
+            'quotes, like "1"',
         ),
-        ("env = { A = true }", "this is a truth value"),
-        ("env = { A = { file = 1 } }", "env.A.file: found a value of type int; expected text"),
+        ("env = { A = true }", "found a truth value; a variable is text"),
+        ("env = { A = { file = 1 } }", "env.A.file: found a number; expected text"),
         ("env = { A = { credential = '../x' } }", "expected the name of a credential"),
         ("env = { A = { file = '/x', credential = 'x' } }", "(one of the two)"),
-        ("env = { A = { secret = 'x' } }", "env.A: found a value of type dict; expected text"),
+        ("env = { A = { secret = 'x' } }", "env.A: found a table; expected text"),
         ("env = { '' = 'x' }", "names of variables"),
         ("env_file = []", "at least one path"),
         ("env_file = ['']", "non-empty"),
