@@ -8,20 +8,19 @@ events that show it and where they stand, then what could not be judged and why;
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from shutil import get_terminal_size
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Literal, Union
 
 import click
 import msgspec
 
 from cronpoll.audit.judge import Audit, Obligation, Report, Verdict, Violation
-from cronpoll.audit.promises import GUARANTEES
+from cronpoll.audit.promises import GUARANTEES, Guarantee
 from cronpoll.cli.common import (
     NO,
     UNREACHABLE,
@@ -30,14 +29,17 @@ from cronpoll.cli.common import (
     fail,
     moment_given,
     nothing_in,
+    print_json,
     state_directory,
+    with_json,
     with_place,
 )
 from cronpoll.cli.completing import complete_task
 from cronpoll.core.errors import CronpollError
-from cronpoll.core.events import DEBUG, Event, TaskRunStarted
-from cronpoll.core.model import Book
+from cronpoll.core.events import CATALOGUE, DEBUG, Event, TaskRunStarted
+from cronpoll.core.model import Book, Instant
 from cronpoll.core.text import utc_text, visible
+from cronpoll.core.view import View
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.api import Unread
 from cronpoll.store.journal.reading import JournalReader, read_lines, read_segment
@@ -49,6 +51,68 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
+
+
+if TYPE_CHECKING:
+    AnyEvent = Event
+else:
+    AnyEvent = Union[tuple(CATALOGUE.values())]  # noqa: UP007  has no other spelling
+
+
+class Kept(View, frozen=True):
+    """A promise, how often it was put to the test, and what came out."""
+
+    guarantee: str
+    verdict: Literal["kept", "violated", "inconclusive", "no occasion"]
+    occasions: int
+    violations: int
+    open: int
+
+
+class Broken(View, frozen=True):
+    """A promise that was not kept: see `audit.judge.Violation`. `events`: as in a log."""
+
+    guarantee: str
+    task: str | None
+    at: Instant
+    text: str
+    place: str | None
+    events: tuple[AnyEvent, ...]
+
+
+class StillOpen(View, frozen=True):
+    """What had to happen, and could still happen in time, when the record ended."""
+
+    guarantee: str
+    task: str | None
+    since: Instant
+    text: str
+
+
+class Unjudged(View, frozen=True):
+    """A task that was not judged in full, and why."""
+
+    task: str
+    text: str
+
+
+class Judgement(View, frozen=True, kw_only=True):
+    """What `cronpoll audit` shows. `started` due instants got a start, `left_out` others did not,
+    for a reason that is recorded."""
+
+    clean: bool
+    sentence: str
+    events: int
+    tasks: int
+    started: int
+    left_out: int
+    first: Instant | None
+    last: Instant | None
+    guarantees: tuple[Kept, ...]
+    violations: tuple[Broken, ...]
+    open: tuple[StillOpen, ...]
+    unjudged: tuple[Unjudged, ...]
+    notes: tuple[str, ...]
 
 
 @click.command(
@@ -66,7 +130,7 @@ _MONTHS: Final = (
 )
 @click.option("--list", "listed", is_flag=True, help="Print what is promised, and stop.")
 @click.option("-v", "--verbose", is_flag=True, help="Also print every promise and how it was kept.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@with_json(Judgement | tuple[Guarantee, ...])
 def audit(
     record: str | None,
     state_dir: str | None,
@@ -112,7 +176,7 @@ def audit(
     if task is not None:
         report = _of_one(report, task, unread)
     if as_json:
-        click.echo(json.dumps(_on_paper(report), indent=2))
+        print_json(_on_paper(report))
     else:
         _tell(report, task, verbose=verbose)
     sys.exit(0 if report.clean else NO)
@@ -204,7 +268,7 @@ def _of_one(report: Report, name: str, unread: _Unread) -> Report:
 
 def _list(as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(GUARANTEES), indent=2))
+        print_json(GUARANTEES)
         return
     for one in GUARANTEES:
         click.echo(one.name)
@@ -327,42 +391,30 @@ def _more(number: int, what: str) -> None:
         click.echo(f"... and {number - _SHOWN:,} more {what}")
 
 
-def _on_paper(report: Report) -> dict[str, Any]:
-    return {
-        "clean": report.clean,
-        "sentence": sentence(report),
-        "events": report.events,
-        "tasks": report.tasks,
-        "started": report.started,
-        "leftOut": report.left_out,
-        "first": None if report.first is None else utc_text(report.first),
-        "last": None if report.last is None else utc_text(report.last),
-        "guarantees": [
-            {**verdict._asdict(), "guarantee": verdict.guarantee.name}
-            for verdict in report.verdicts
-        ],
-        "violations": [
-            {
-                "guarantee": violation.guarantee.name,
-                "task": violation.task,
-                "at": utc_text(violation.at),
-                "text": violation.text,
-                "place": violation.place,
-                "events": msgspec.to_builtins(violation.events),
-            }
-            for violation in report.violations
-        ],
-        "open": [
-            {
-                **obligation._asdict(),
-                "guarantee": obligation.guarantee.name,
-                "since": utc_text(obligation.since),
-            }
-            for obligation in report.open
-        ],
-        "unjudged": [{"task": name, "text": text} for name, text in report.unjudged],
-        "notes": report.notes,
-    }
+def _on_paper(report: Report) -> Judgement:
+    return Judgement(
+        clean=report.clean,
+        sentence=sentence(report),
+        events=report.events,
+        tasks=report.tasks,
+        started=report.started,
+        left_out=report.left_out,
+        first=report.first,
+        last=report.last,
+        guarantees=tuple(
+            Kept(one.guarantee.name, one.verdict, one.occasions, one.violations, one.open)
+            for one in report.verdicts
+        ),
+        violations=tuple(
+            Broken(one.guarantee.name, one.task, one.at, one.text, one.place, one.events)
+            for one in report.violations
+        ),
+        open=tuple(
+            StillOpen(one.guarantee.name, one.task, one.since, one.text) for one in report.open
+        ),
+        unjudged=tuple(Unjudged(name, text) for name, text in report.unjudged),
+        notes=tuple(report.notes),
+    )
 
 
 def _times(number: int) -> str:

@@ -116,8 +116,9 @@ def fail(text: str, code: int, problems: tuple[str, ...] = ()) -> NoReturn:
         click.echo(nagios.line(nagios.UNKNOWN, text))
         code = nagios.UNKNOWN
     elif ctx is not None and ctx.params.get("as_json"):
-        more = {"problems": [well_formed(line) for line in problems]} if problems else {}
-        print_json({"error": well_formed(text), **more})
+        from cronpoll.core.view import Failed
+
+        print_json(Failed(well_formed(text), tuple(map(well_formed, problems))))
     else:
         for line in problems:
             click.echo(visible(line), err=True)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import grp
-import json
 import os
 import pwd
 import re
@@ -19,7 +18,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail
+from cronpoll.cli.common import NO, UNREACHABLE, fail, print_json, with_json
 from cronpoll.cli.starter import SCHEMA_LINE
 from cronpoll.convert import krontab
 from cronpoll.convert.crontab import Job, Mail, Translation, translate
@@ -28,7 +27,8 @@ from cronpoll.convert.guessing import guess_owner, guess_system
 from cronpoll.convert.lines import Remark, lines_of
 from cronpoll.convert.names import Names, slug
 from cronpoll.core.errors import abbreviate
-from cronpoll.core.text import visible
+from cronpoll.core.text import visible, well_formed
+from cronpoll.core.view import View
 
 LARGE: Final = 2_000
 """Lines from which on an import takes long enough to show how far it is."""
@@ -71,6 +71,35 @@ _Begin = Callable[[str], Callable[[int], None]]
 """Begins a stretch of work and gives the function that counts its lines."""
 
 
+class Remarked(View, frozen=True):
+    """Something to be said about a line of a crontab, which stands there as `text`."""
+
+    line: int
+    reason: str
+    text: str
+
+
+class Imported(View, frozen=True, kw_only=True, omit_defaults=True):
+    """What was made of a crontab. `tasks`: each with its line, and what a [[task]] has. `system`
+    and `settings`, the numbers of the environment lines that were followed: not of a krontab.
+    `toml`: the registry file, if it was not written."""
+
+    file: str
+    system: bool | None = None
+    settings: tuple[int, ...] | None = None
+    complete: bool
+    tasks: tuple[dict[str, Any], ...]
+    untranslated: tuple[Remarked, ...]
+    notes: tuple[Remarked, ...]
+    toml: str | None = None
+
+
+def remarked(remarks: Iterable[Remark]) -> tuple[Remarked, ...]:
+    return tuple(
+        Remarked(each.line, well_formed(each.reason), well_formed(each.text)) for each in remarks
+    )
+
+
 @click.command("import", epilog="Example: cronpoll import /etc/crontab --output tasks.toml")
 @click.argument("crontab", metavar="CRONTAB")
 @click.option(
@@ -109,12 +138,7 @@ _Begin = Callable[[str], Callable[[int], None]]
     help="The file is a registry file: write its command tasks as KronJobs; needs --image.",
 )
 @click.option("--image", metavar="IMAGE", help="With --to-kronjob: in which commands run.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print a report as JSON; without --output it has the file in it.",
-)
+@with_json(Imported, "Print a report as JSON; without --output it has the file in it.")
 def import_(
     crontab: str,
     output: str | None,
@@ -175,12 +199,7 @@ def _say(
 ) -> None:
     """What was made of it."""
     if as_json:
-        click.echo(
-            json.dumps(
-                _report(file, translation, None if output is not None else written.decode()),
-                indent=2,
-            )
-        )
+        print_json(_report(file, translation, None if output is not None else written.decode()))
     elif output is None:
         click.echo(written, nl=False)
     for line in (*_complaints(file, translation), *cautions):
@@ -237,7 +256,7 @@ def is_program(name: str) -> bool:
 def _nothing(file: str, translation: AnyTranslation, as_json: bool) -> NoReturn:
     """There is no job. A registry file without tasks would be refused: none is written."""
     if as_json:
-        click.echo(json.dumps(_report(file, translation, ""), indent=2))
+        print_json(_report(file, translation, ""))
     for line in _complaints(file, translation):
         click.echo(line, err=True)
     sys.exit(NO)
@@ -360,26 +379,18 @@ def _is_hidden(place: str) -> bool:
     return any(place == hidden or place.startswith(f"{hidden}/") for hidden in _HIDDEN)
 
 
-def _report(file: str, translation: AnyTranslation, toml: str | None) -> dict[str, Any]:
-    def remarks(of: list[Remark]) -> list[dict[str, Any]]:
-        return [
-            {"line": remark.line, "reason": remark.reason, "text": remark.text} for remark in of
-        ]
-
-    of_cron = (
-        {"system": translation.system, "settings": translation.settings}
-        if isinstance(translation, Translation)
-        else {}
+def _report(file: str, translation: AnyTranslation, toml: str | None) -> Imported:
+    of_cron = translation if isinstance(translation, Translation) else None
+    return Imported(
+        file=well_formed(file),
+        system=None if of_cron is None else of_cron.system,
+        settings=None if of_cron is None else tuple(of_cron.settings),
+        complete=not translation.untranslated,
+        tasks=tuple({"line": job.line, **_table(job)} for job in translation.jobs),
+        untranslated=remarked(translation.untranslated),
+        notes=remarked(translation.notes),
+        toml=toml,
     )
-    report = {
-        "file": file,
-        **of_cron,
-        "complete": not translation.untranslated,
-        "tasks": [{"line": job.line, **_table(job)} for job in translation.jobs],
-        "untranslated": remarks(translation.untranslated),
-        "notes": remarks(translation.notes),
-    }
-    return report if toml is None else {**report, "toml": toml}
 
 
 @contextmanager

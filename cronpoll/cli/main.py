@@ -78,8 +78,9 @@ class LazyGroup(click.Group):
             if not wants_json:
                 raise
             from cronpoll.cli.common import print_json
+            from cronpoll.core.view import Failed
 
-            print_json({"error": error.format_message()})
+            print_json(Failed(error.format_message()))
             sys.exit(error.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature

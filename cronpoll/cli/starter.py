@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 import click
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail
-from cronpoll.core.text import visible
+from cronpoll.cli.common import NO, UNREACHABLE, fail, print_json, with_json
+from cronpoll.core.text import visible, well_formed
+from cronpoll.core.view import View
 from cronpoll.files import replace_file
 
 SCHEMA_LINE: Final = "#:schema ./cronpoll.schema.json"
@@ -98,10 +98,16 @@ command = ["echo", "hello"]         # no shell; for one: ["sh", "-c", "..."]
 )
 
 
+class Begun(View, frozen=True):
+    """The file that was written."""
+
+    written: str
+
+
 @click.command(epilog="Example: cronpoll init tasks.toml")
 @click.argument("file", default="tasks.toml", type=click.Path())
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@with_json(Begun)
 def init(file: str, force: bool, as_json: bool) -> None:
     """Write a commented registry file to begin with."""
     try:
@@ -115,6 +121,6 @@ def init(file: str, force: bool, as_json: bool) -> None:
     except OSError as error:
         fail(f"{file}: {error.strerror}", UNREACHABLE)
     if as_json:
-        click.echo(json.dumps({"written": file}))
+        print_json(Begun(well_formed(file)), indent=0)
     else:
         click.echo(f"{visible(file)} written; next: cronpoll validate {visible(file)}")

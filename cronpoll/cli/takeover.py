@@ -16,7 +16,6 @@ gives the lines back.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -27,18 +26,19 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from typing import Final, Literal, NamedTuple, NoReturn
 
 import click
 
 from cronpoll.cli.asking import refused
-from cronpoll.cli.common import NO, UNREACHABLE, state_directory
-from cronpoll.cli.importing import is_account, registry_text
+from cronpoll.cli.common import NO, UNREACHABLE, print_json, state_directory, with_json
+from cronpoll.cli.importing import Remarked, is_account, registry_text, remarked
 from cronpoll.cli.reload import RELOAD_SECONDS
 from cronpoll.convert.crontab import Translation, translate
 from cronpoll.convert.names import Names
 from cronpoll.convert.takeover import disabled, in_force, restored, taken_over
-from cronpoll.core.text import visible
+from cronpoll.core.text import visible, well_formed
+from cronpoll.core.view import View
 from cronpoll.daemon import wire
 from cronpoll.files import close_file, lock_file, read_file, replace_file, sync_directory
 from cronpoll.runtime.clock import SystemClock
@@ -143,6 +143,31 @@ class Place:
         return answer
 
 
+class TakenLine(View, frozen=True):
+    """The task that was made of a line."""
+
+    line: int
+    task: str
+
+
+class TakenOver(View, frozen=True):
+    """What is taken over of a crontab, and what stays with cron. `file`: where the tasks are."""
+
+    crontab: str
+    file: str | None
+    tasks: tuple[TakenLine, ...]
+    untranslated: tuple[Remarked, ...]
+    notes: tuple[Remarked, ...]
+
+
+class GivenBack(View, frozen=True):
+    """How many lines of each crontab are in force again, and the registry files that are out of
+    it."""
+
+    crontabs: dict[str, int]
+    files: tuple[str, ...]
+
+
 @click.command(
     epilog="Example: cronpoll takeover --dry-run",
     short_help="Take over the jobs of the host's crontabs.",
@@ -159,7 +184,7 @@ class Place:
     help=f"The registry file of the daemon. The tasks go to {FOLDER}/ beside it.",
 )
 @click.option("--cronie", is_flag=True, help="Read crontabs as cronie does; see import.")
-@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON.")
+@with_json(tuple[TakenOver, ...] | GivenBack, "Print a report as JSON.")
 @click.option(
     "--root", metavar="DIR", default="/", help="Where etc and var of the host are. [default: /]"
 )
@@ -289,19 +314,15 @@ def _say(taken: list[Taken], done: str, crontabs: list[Crontab], place: Place) -
     return NO if stay else 0
 
 
-def _reported(taken: Taken) -> dict[str, Any]:
+def _reported(taken: Taken) -> TakenOver:
     translation = taken.translation
-    return {
-        "crontab": taken.crontab.path,
-        "file": f"{FOLDER}/{taken.file}" if translation.jobs else None,
-        "tasks": [{"line": job.line, "task": job.name} for job in translation.jobs],
-        "untranslated": [remark._asdict() for remark in translation.untranslated],
-        "notes": [remark._asdict() for remark in translation.notes],
-    }
-
-
-def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
+    return TakenOver(
+        well_formed(taken.crontab.path),
+        f"{FOLDER}/{taken.file}" if translation.jobs else None,
+        tuple(TakenLine(job.line, job.name) for job in translation.jobs),
+        remarked(translation.untranslated),
+        remarked(translation.notes),
+    )
 
 
 # -- there -----------------------------------------------------------------------------------------
@@ -447,7 +468,7 @@ def _undo(place: Place, crontabs: list[Crontab]) -> int:
         given = _give_back(crontabs, {*files, *marked})
     aside = [f"{os.path.join(place.folder, name)}.undone" for name in files]
     if place.as_json:
-        print_json({"crontabs": given, "files": aside})
+        print_json(GivenBack(given, tuple(aside)))
     for path, number in given.items():
         place.say(f"{visible(path)}: lines in force again: {number}")
     for path in aside:

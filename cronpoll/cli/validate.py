@@ -3,22 +3,40 @@ pull requests."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
 import click
+from msgspec.structs import replace
 
-from cronpoll.cli.common import NO, UNREACHABLE, fail, unreadable
+from cronpoll.cli.common import NO, UNREACHABLE, fail, print_json, unreadable, with_json
 from cronpoll.cli.kronjobs import SUFFIXES, manifests_checked
 from cronpoll.config.bundle import SIZE_LIMIT, gather
 from cronpoll.config.check import Rules, check
 from cronpoll.config.fixing import fixed
 from cronpoll.config.registry import Problem, Registry, Severity
-from cronpoll.core.text import visible
+from cronpoll.core.text import visible, well_formed
+from cronpoll.core.view import View
 from cronpoll.files import read_file, replace_file
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
+
+
+class Validity(View, frozen=True):
+    """A file: its tasks, and how many mistakes of each kind it has."""
+
+    file: str
+    tasks: tuple[str, ...]
+    errors: int
+    warnings: int
+
+
+class Validated(View, frozen=True):
+    """Whether files are valid. `problems`: of each file and kind, a hundred at most."""
+
+    valid: bool
+    files: tuple[Validity, ...]
+    problems: tuple[Problem, ...]
 
 
 @click.command(epilog="Example: cronpoll validate --format github tasks.toml")
@@ -30,7 +48,7 @@ from cronpoll.runtime.hostzone import HostZone
     default="text",
     help="How to print.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@with_json(Validated, "Short for --format json.")
 @click.option(
     "--no-import",
     is_flag=True,
@@ -90,7 +108,7 @@ def validate(
     counted: tuple[Severity, ...] = ("error", "warning") if strict else ("error",)
     errors = sum(registry.counts[severity] for registry in registries for severity in counted)
     if as_json or style == "json":
-        click.echo(json.dumps(_report(registries, not errors), indent=2))
+        print_json(_report(registries, not errors))
     elif style == "github":
         _annotate(registries)
     else:
@@ -145,31 +163,24 @@ def _many(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _report(registries: list[Registry], valid: bool) -> dict[str, object]:
-    return {
-        "valid": valid,
-        "files": [
-            {
-                "file": registry.file,
-                "tasks": [task.name for task in registry.tasks],
-                "errors": registry.counts["error"],
-                "warnings": registry.counts["warning"],
-            }
+def _report(registries: list[Registry], valid: bool) -> Validated:
+    return Validated(
+        valid,
+        tuple(
+            Validity(
+                well_formed(registry.file),
+                tuple(task.name for task in registry.tasks),
+                registry.counts["error"],
+                registry.counts["warning"],
+            )
             for registry in registries
-        ],
-        "problems": [
-            {
-                "file": problem.file,
-                "line": problem.line,
-                "column": problem.column,
-                "severity": problem.severity,
-                "task": problem.task,
-                "message": problem.message,
-            }
+        ),
+        tuple(
+            replace(problem, file=well_formed(problem.file), message=well_formed(problem.message))
             for registry in registries
             for problem in registry.problems
-        ],
-    }
+        ),
+    )
 
 
 def _annotation(problem: Problem) -> str:

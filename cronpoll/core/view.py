@@ -329,6 +329,13 @@ class Unreadable(View, frozen=True):
     well: bool = False
 
 
+class Failed(View, frozen=True, omit_defaults=True):
+    """A command came to nothing. `problems`: of a registry file."""
+
+    error: str
+    problems: tuple[str, ...] = ()
+
+
 # -- the future ------------------------------------------------------------------------------------
 
 

@@ -15,14 +15,23 @@ import pytest
 from click.testing import CliRunner
 
 from cronpoll import Scheduler, Silence
+from cronpoll.audit.promises import Guarantee
 from cronpoll.cli.at import _meant
+from cronpoll.cli.auditing import Judgement
 from cronpoll.cli.explain import Chosen, Explanation, Meaning, Meaningless
+from cronpoll.cli.importing import Imported
 from cronpoll.cli.journal import Inspected, Repaired
+from cronpoll.cli.logs import Logged
 from cronpoll.cli.main import main
+from cronpoll.cli.notify import Tried
 from cronpoll.cli.simulate import Happening
+from cronpoll.cli.starter import Begun
+from cronpoll.cli.takeover import GivenBack, TakenOver
+from cronpoll.cli.validate import Validated
 from cronpoll.core.view import (
     Attempt,
     Entry,
+    Failed,
     Finding,
     Histogram,
     Plan,
@@ -153,6 +162,36 @@ def test_spread_is_its_type(living: Living) -> None:
     assert sum(found.nominal) == sum(found.chosen) + found.unschedulable == 2 * 1440 + 24
 
 
+def test_what_is_said_of_files_is_its_type(tmp_path: Path) -> None:
+    file, crontab = tmp_path / "t.toml", tmp_path / "crontab"
+    assert printed("init", str(file), kind=Begun).written == str(file)
+    assert printed("validate", "--no-import", str(file), kind=Validated).valid
+    wrong = tmp_path / "wrong\udcff.toml"
+    wrong.write_text("[[task]]\nnam = 1\n")
+    found = printed("validate", str(wrong), kind=Validated)
+    assert not found.valid
+    assert found.problems[0].file.endswith("wrong\\udcff.toml")
+    crontab.write_text("*/5 * * * * echo hello\n@monthly-ish true\n")
+    report = printed("import", "--user", str(crontab), kind=Imported)
+    assert [table["line"] for table in report.tasks] == [1]
+    assert [remark.line for remark in report.untranslated] == [2]
+
+
+def test_a_judgement_is_its_type(tmp_path: Path) -> None:
+    async def live() -> None:
+        scheduler = Scheduler(tmp_path, log=Silence())
+        await scheduler.initialize([("t", "0 0 1 1 *", live, minutes(5))])
+        await scheduler.stop()
+
+    asyncio.run(live())
+    assert printed("audit", str(tmp_path), kind=Judgement).clean
+    assert printed("audit", "--list", kind=tuple[Guarantee, ...])
+    broken = Path(__file__).parents[1] / "audit" / "traces" / "bad" / "deadline.jsonl"
+    found = printed("audit", str(broken), kind=Judgement)
+    assert found.violations[0].events
+    assert printed("audit", str(tmp_path / "absent"), kind=Failed).error
+
+
 def test_a_check_and_a_repair_of_the_journal_are_their_types(tmp_path: Path) -> None:
     async def live() -> None:
         scheduler = Scheduler(tmp_path, log=Silence())
@@ -189,6 +228,13 @@ def test_a_field_that_no_type_has_is_refused() -> None:
         ("spread", Histogram),
         ("journal check", list[Inspected]),
         ("journal repair", list[Repaired]),
+        ("validate", Validated),
+        ("audit", Judgement | tuple[Guarantee, ...]),
+        ("import", Imported),
+        ("takeover", tuple[TakenOver, ...] | GivenBack),
+        ("notify test", Tried),
+        ("logs", list[Logged]),
+        ("init", Begun),
     ],
 )
 def test_the_schema_is_that_of_the_type_and_needs_no_argument(command: str, kind: Any) -> None:
