@@ -113,9 +113,10 @@ class LogStream:
             if self._bytes + len(data) > _QUEUE_BYTES:
                 self._dropped += 1
             else:
+                if not self._waiting:  # else it knows already
+                    self._news.notify()
                 self._waiting.append(data)
                 self._bytes += len(data)
-                self._news.notify()
         return len(text)
 
     def flush(self) -> None:

@@ -78,7 +78,11 @@ class Bounds:
         """A line for the log."""
         if self.flooded():
             self.dropped(1, size)
-            return
+        else:
+            self.told(stream, text)
+
+    def told(self, stream: Stream, text: str) -> None:
+        """A line that the log takes, as `flooded` has just said."""
         self._allowance.use()
         self._tell(e.TaskOutput(self._clock.wall(), self._task, self._run_id, stream, text))
 
@@ -113,15 +117,16 @@ class Feed(Bounds):
                 at = last
                 break
             self._more(stream, data[at:newline])
-            self._line(stream)
+            self.told(stream, self._line(stream)[0])
             at = newline + 1
-        self._more(stream, data[at:])
+        if at < len(data):
+            self._more(stream, data[at:])
 
     def end(self) -> None:
         """Nothing more comes: a line without an end is a line."""
         for stream in STREAMS:
             if self._pending[stream] or self._cut[stream]:
-                self._line(stream)
+                self.say(stream, *self._line(stream))
         self.finish()
 
     def _more(self, stream: Stream, data: bytes) -> None:
@@ -129,12 +134,13 @@ class Feed(Bounds):
         self._pending[stream] = whole[:LINE_LIMIT]
         self._cut[stream] += max(len(whole) - LINE_LIMIT, 0)
 
-    def _line(self, stream: Stream) -> None:
+    def _line(self, stream: Stream) -> tuple[str, int]:
+        """What is pending, as a line, and how many bytes that was."""
         content, cut = self._pending[stream], self._cut[stream]
         self._pending[stream], self._cut[stream] = b"", 0
         self.dropped(0, cut)
         text = content.removesuffix(b"\r").decode(errors="backslashreplace")
-        self.say(stream, text, len(content))
+        return text, len(content)
 
 
 class Mute(Feed):

@@ -212,7 +212,7 @@ def _data_logger(stream: TextIO) -> Any:
         structlog.WriteLogger(stream),
         processors=[_in_order, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.BoundLogger,
-    )
+    ).bind()  # else it is bound anew for each line
 
 
 def _in_order(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
