@@ -149,7 +149,10 @@ def explain(
         return
     if not expression:
         raise click.UsageError("Missing argument 'EXPRESSION|TASK'.")
-    if at is not None or file is not None or _is_task(expression, state_dir, config):
+    in_force = _is_task(expression, state_dir, config)
+    if file is None and not in_force and _may_be_a_name(expression):
+        file = config  # its daemon has not taken it yet, or there is none
+    if at is not None or file is not None or in_force:
         _explain_task(_task_meant(expression, file, state_dir, config), at, number, as_json)
         return
     zone = HostZone()().tzinfo
@@ -165,14 +168,20 @@ def explain(
             told = {key: well_formed(value) for key, value in error.details.items()}
             print_json(msgspec.convert(told, Meaningless))
             sys.exit(NO)
-        fail("; ".join(filter(None, (error.message, error.advice))), NO)
+        task = "if a task is meant, give its file: --file FILE"
+        advice = task if _may_be_a_name(expression) else error.advice
+        fail("; ".join(filter(None, (error.message, advice))), NO)
     schedule = _with_periods("", schedule_of("", expression, zone, "both", None))
     _explain_words(words, schedule.nominals, number, as_json)
 
 
+def _may_be_a_name(text: str) -> bool:
+    return len(text.split()) <= 4
+
+
 def _is_task(text: str, state_dir: str | None, config: str | None) -> bool:
     """Whether it is a name and not an expression."""
-    if len(text.split()) > 4:
+    if not _may_be_a_name(text):
         return False
     try:
         state = reader_of(state_dir, config).state()

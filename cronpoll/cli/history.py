@@ -20,7 +20,7 @@ from cronpoll.cli.common import (
 )
 from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import HEADINGS, book_of, entry_cells, record_of
-from cronpoll.cli.tables import aligned, terminal_width
+from cronpoll.cli.tables import aligned, flowing, terminal_width
 from cronpoll.core import chronicle
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import TaskState
@@ -89,10 +89,9 @@ def _tell(
             schedule = in_words(expression)
         except InvalidCronExpressionError:  # a damaged record; the runs are worth reading still
             schedule = f'"{visible(expression)}", an invalid cron expression'
-        click.echo(
-            f"{visible(task)}: {schedule}, in {visible(known.config.zone)}; "
-            f"times in {HostZone()().key}"
-        )
+        here, there = HostZone()().key, known.config.zone
+        elsewhere = "" if there == here else f", in {visible(there)}"
+        click.echo(flowing(f"{visible(task)}: {schedule}{elsewhere}; times in {here}"))
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     rows = [HEADINGS, *(entry_cells(entry, zone) for entry in found)]
     head, *lines = aligned(rows, terminal_width())

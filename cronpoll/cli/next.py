@@ -20,7 +20,7 @@ from cronpoll.cli.common import (
     with_json,
 )
 from cronpoll.cli.completing import complete_task
-from cronpoll.cli.tables import aligned, terminal_width
+from cronpoll.cli.tables import SHORTEST_NAME, aligned, shortened, terminal_width
 from cronpoll.config.check import Rules
 from cronpoll.config.registry import Task
 from cronpoll.core.calendar import AnySchedule, upcoming
@@ -86,16 +86,7 @@ def _tell(
     rows: list[Upcoming], chosen: list[Task], zones: dict[str, tzinfo], now: datetime | None
 ) -> None:
     """`now`: distances are from then on, if they are wanted."""
-    table = []
-    for row in rows:
-        zone = zones[row.task]
-        why = "" if row.nominal is None else f"chosen for {local(row.nominal, zone)}"
-        if row.ordered:
-            why = f"ordered{'' if row.ordered_by is None else f' by {visible(row.ordered_by)}'}"
-        distance = "" if now is None else f"in {span(row.at - now)}"
-        moment = local(row.at, zone, seconds=row.nominal is not None or row.ordered)
-        table.append((moment, visible(row.task), distance, why))
-    for line in aligned(table, terminal_width()):
+    for line in _lines(rows, zones, now):
         click.echo(line)
     for task in chosen:
         if task.on_start is not None and not task.suspend:
@@ -106,6 +97,24 @@ def _tell(
     resting = [visible(task.name) for task in chosen if task.suspend]
     if resting:
         click.echo(f"suspended in the file, nothing starts: {', '.join(resting)}")
+
+
+def _lines(rows: list[Upcoming], zones: dict[str, tzinfo], now: datetime | None) -> list[str]:
+    table, width = [], terminal_width()
+    for row in rows:
+        zone = zones[row.task]
+        why = "" if row.nominal is None else f"chosen for {local(row.nominal, zone)}"
+        if row.ordered:
+            why = f"ordered{'' if row.ordered_by is None else f' by {visible(row.ordered_by)}'}"
+        distance = "" if now is None else f"in {span(row.at - now)}"
+        moment = local(row.at, zone, seconds=row.nominal is not None or row.ordered)
+        table.append((moment, visible(row.task), distance, why))
+    if width is not None and table:
+        # A name gives way before it breaks a line.
+        beside = sum(2 + max(len(row[column]) for row in table) for column in (0, 2))
+        room = max(width - beside, SHORTEST_NAME)
+        table = [(at, shortened(name, room), away, why) for at, name, away, why in table]
+    return aligned(table, width)
 
 
 def _ordered(file: str, zones: dict[str, tzinfo], after: datetime) -> list[Upcoming]:

@@ -95,7 +95,7 @@ def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[s
     lines = []
     for row in rows:
         head, last = "  ".join([*map(padded, row, widths), ""]), row[-1]
-        if width is None or begin + cell_len(last) <= width:
+        if width is None or not last or begin + cell_len(last) <= width:
             lines.append(f"{head}{last}".rstrip())
         elif width - begin >= NARROWEST:
             lines.append(head + f"\n{' ' * begin}".join(wrapped(last, width - begin)))

@@ -81,7 +81,19 @@ def test_of_several_tasks_the_next_runs_come_in_order(tmp_path: Path) -> None:
 
 def test_a_task_that_is_started_after_another_is_explained_by_that(tmp_path: Path) -> None:
     file = written(tmp_path, TASKS + '[[task]]\nname = "then"\nafter = "hourly"\ncommand = ["a"]\n')
-    assert invoke("explain", "then", "--file", file).output == "then: after hourly\n"
+    for option in ("--file", "--config"):
+        assert invoke("explain", "then", option, file).output == "then: after hourly\n"
+
+
+def test_an_expression_is_one_whatever_file_is_given_and_a_name_is_told_where_to_look(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path)
+    assert invoke("explain", "5 * * * *", "-c", file, "-n", "0").output == (
+        "at minute 5 of every hour\n"
+    )
+    assert "if a task is meant, give its file" in invoke("explain", "hourly", code=1).output
+    assert "no such task: nobody" in invoke("explain", "nobody", "-c", file, code=1).output
 
 
 def test_a_suspended_task_has_no_next_run(tmp_path: Path) -> None:

@@ -535,6 +535,19 @@ def test_no_color_is_honoured(living: Living) -> None:
     assert not re.search(r"\x1b\[(3\d|1;3\d)", text)
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_next_runs_have_a_line_each_whatever_the_tasks_are_called(
+    tmp_path: Path, width: int
+) -> None:
+    name = "of-the-shop-" * 8
+    file = tmp_path / "tasks.toml"
+    file.write_text(f'[[task]]\nname = "{name}end"\ncron = "* * * * *"\ncommand = ["true"]\n')
+    lines = on_a_terminal(["next", "-n", "3", str(file)], width).splitlines()
+    assert len(lines) == 3
+    assert all(len(line) <= width for line in lines)
+    assert all("…" in line and "end  in " in line for line in lines)
+
+
 def on_a_terminal(arguments: list[str], width: int, **env: str) -> str:
     """What the command prints when its output is a terminal of that width."""
     parent, child = pty.openpty()
