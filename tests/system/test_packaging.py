@@ -2,8 +2,8 @@
 Debian package that is built, installed, upgraded and purged in a systemd that was really booted
 (the machine of test_systemd).
 
-The image cannot be built without a registry of images. Of its Containerfile is checked what can be:
-that what it copies is there, and that what it calls exists.
+Of the image is checked here what can be seen without building it: that what its Containerfile copies
+is there, and that what it calls exists. `test_image` builds and runs it.
 """
 
 from __future__ import annotations
