@@ -199,6 +199,7 @@ class Task:
     started: deque[datetime] = field(default_factory=lambda: deque(maxlen=64))  # due instants
     began_anew: bool = False  # a clock had been wrong, and what was settled was taken back
     succeeded: deque[datetime] = field(default_factory=lambda: deque(maxlen=8))
+    latest_success: datetime = LONG_AGO  # none of these is later
     pending: list[Told] = field(default_factory=list)  # records that another has to explain
     doubts: list[Doubt] = field(default_factory=list)
     last_start: datetime | None = None

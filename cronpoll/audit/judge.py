@@ -25,7 +25,7 @@ from cronpoll.audit import fold
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import MANY, UNRECORDED, Doubt, Facts, Task, text_of
 from cronpoll.audit.promises import GUARANTEES, Guarantee
-from cronpoll.audit.rules import RULES, chains, clock
+from cronpoll.audit.rules import ORDINARY, RULES, chains, clock
 from cronpoll.audit.rules.finding import Found, Rule, Wrong
 from cronpoll.audit.rules.life import could_stop
 from cronpoll.audit.rules.timely import overdue, owes
@@ -97,21 +97,24 @@ class Report(NamedTuple):
 class _Row:
     """A rule, and how often it had no occasion to look."""
 
-    __slots__ = ("idle", "look", "tests")
+    __slots__ = ("idle", "look", "rare", "tests")
 
     def __init__(self, rule: Rule) -> None:
-        self.look, self.tests = rule
+        self.look, self.tests, self.rare = rule
         self.idle = 0
 
 
 class _Kind:
     """A kind of event: who looks at it, who takes it in, what it tells of the version that wrote
-    it; and how many there were."""
+    it; and how many there were. `few`: who looks at an ordinary one."""
 
-    __slots__ = ("effect", "rows", "take", "times")
+    __slots__ = ("effect", "few", "ordinary", "plain", "rows", "take", "times")
 
     def __init__(self, key: object, kind: type[e.Event]) -> None:
         self.rows = [_Row(rule) for rule in RULES.get(key, ())]
+        self.few = [row for row in self.rows if not row.rare]
+        self.ordinary = ORDINARY.get(key)
+        self.plain = 0
         self.take = fold.OF_A_TASK.get(kind)
         self.effect = fold.EFFECTS.get(kind)
         self.times = 0
@@ -155,7 +158,7 @@ class Audit:
 
         Both are such as a decoder gives them: what cannot be said at all does not get here.
 
-        In one piece because every event comes through here, millions of them, and each call costs.
+        Every event comes through here, millions of them, and each call costs.
         """
         facts = self._facts
         kind = self._kinds.get(type(item))
@@ -169,38 +172,52 @@ class Audit:
             fold.first(facts, event)
         if kind is None:
             return
-        if kind.effect is not None and (written := kind.effect(event)) is not None:
-            facts.effects = written
-            facts.carries = facts.carries or written
-        take = kind.take
-        if take is None:
+        if kind.effect is not None:
+            self._says_effects(kind.effect(event))
+        if kind.take is None:
             self._of_all(event, kind)
             return
-        if facts.unsettled:
+        if facts.unsettled or event.at < facts.high:
             self._settle_times(event)
-        if event.at >= facts.high and not facts.unsettled:
+            self._goes_forwards(event)
+        else:
             if event.at - facts.high > UNRECORDED:
                 facts.earlier = facts.high
             facts.high = event.at
-        else:
-            self._goes_forwards(event)
         task = facts.tasks.get(event.task_name)
-        if task is None:
-            if not isinstance(event, e.TaskAdded):
-                self._of_nobody(event)
-                return
-        elif task.pending or task.doubts or task.owed_ended or task.passed_asleep:
+        if task is None and not isinstance(event, e.TaskAdded):
+            self._of_nobody(event)
+        else:
+            self._of_a_task(task, event, kind)
+
+    def _of_a_task(self, task: Any, event: Any, kind: _Kind) -> None:
+        """`task`: None if it is new."""
+        facts = self._facts
+        if task is not None and (
+            task.pending or task.doubts or task.owed_ended or task.passed_asleep
+        ):
             self._resolve(task, event)
+        take = kind.take
+        assert take is not None
         if kind is self._start:
             kind = self._starts[event.trigger]
         kind.times += 1
-        for row in kind.rows:
+        rows = kind.rows
+        if kind.ordinary is not None and kind.ordinary(facts, task, event):
+            kind.plain += 1
+            rows = kind.few
+        for row in rows:
             found = row.look(facts, task, event)
             if found:
                 self._take_down(found, task, event)
             elif found is None:
                 row.idle += 1
         take(facts, task, event)
+
+    def _says_effects(self, written: bool | None) -> None:
+        if written is not None:
+            self._facts.effects = written
+            self._facts.carries = self._facts.carries or written
 
     def _begin(self, book: Book) -> None:
         facts = self._facts
@@ -215,6 +232,8 @@ class Audit:
         """Decide about a sleep, what was written late, and what was held up, now that the next
         event is here."""
         facts = self._facts
+        if not facts.unsettled:
+            return
         self._settle_sleep(event)
         self._settle_recovery(event)
         if facts.suspects and isinstance(event, e.SuspensionDetected):
@@ -269,8 +288,7 @@ class Audit:
 
     def _of_all(self, event: e.Event, kind: _Kind) -> None:
         facts = self._facts
-        if facts.unsettled:
-            self._settle_times(event)
+        self._settle_times(event)
         if isinstance(event, e.SuspensionDetected):
             if event == facts.last_of_all:
                 self._violated(Wrong(p.WHOLE, "recorded twice"), None, event)
@@ -350,8 +368,9 @@ class Audit:
         tested: Counter[Guarantee] = Counter()
         for kind in (*self._kinds.values(), *self._starts.values()):
             for row in kind.rows:
+                looked = kind.times - row.idle - kind.plain * row.rare
                 for guarantee in row.tests:
-                    tested[guarantee] += kind.times - row.idle
+                    tested[guarantee] += looked
         verdicts = [
             _verdict(one, max(tested[one], broken[one]), broken[one], opened[one])
             for one in GUARANTEES

@@ -34,7 +34,7 @@ def added(facts: Facts, before: Task | None, event: e.TaskAdded) -> None:
         task.served, task.last_start = before.served, before.last_start
         task.suspended, task.runs = before.suspended, before.runs
         task.detached = set(before.runs)
-        task.succeeded = before.succeeded
+        task.succeeded, task.latest_success = before.succeeded, before.latest_success
         if task.config.options.after is None:  # else a success may come for one that had a start
             task.executed = before.executed
         task.remains, task.processes = before.remains, before.processes

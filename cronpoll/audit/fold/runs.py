@@ -126,13 +126,14 @@ def closed(facts: Facts, task: Task, number: int, at: datetime) -> None:
     facts.open -= number
     if not task.runs or task.config.options.concurrency != "allow":
         task.free = at
-    lock_is_free(facts, task, at)
+    if task.config.options.lock is not None:
+        lock_is_free(facts, task, at)
 
 
 def lock_is_free(facts: Facts, task: Task, at: datetime) -> None:
     """Who waited for its lock can start from now on."""
     lock = task.config.options.lock
-    for other in facts.tasks.values() if lock is not None else ():
+    for other in () if lock is None else facts.tasks.values():
         if other.config.options.lock == lock:
             other.free = at  # what lies ahead is from before a clock was set back
 
@@ -152,6 +153,7 @@ def completed(facts: Facts, task: Task, event: e.TaskRunCompleted) -> None:
         task.detached.discard(event.run_id)
         if run.period is not None:
             task.succeeded.append(run.period)
+            task.latest_success = max(task.latest_success, run.period)
 
 
 def failed(facts: Facts, task: Task, event: e.TaskRunFailed) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+from cronpoll.audit.facts import Facts
 from cronpoll.audit.rules import (
     chains,
     clock,
@@ -63,3 +64,9 @@ RULES: Final[Mapping[object, tuple[Rule, ...]]] = {
     ),
 }
 """Which rules look at what."""
+
+ORDINARY: Final[Mapping[object, Callable[[Facts, Any, Any], bool]]] = {
+    "due": starts.ordinary,
+    e.TaskRunCompleted: ends.ordinary,
+}
+"""Of what comes most: whether the rare rules can be left out."""

@@ -73,7 +73,7 @@ def one_success(_: Facts, task: Task, event: e.TaskRunCompleted) -> Found | None
     run = task.runs.get(event.run_id)
     if run is None or run.period is None:
         return None
-    if run.period in task.succeeded:
+    if run.period <= task.latest_success and run.period in task.succeeded:
         text = f"the period {text_of(run.period)} had succeeded before"
         return broken(p.ONE_SUCCESS, text)
     return KEPT
@@ -122,13 +122,18 @@ def interrupted(facts: Facts, task: Task, event: e.TaskRunInterrupted) -> Found 
     return found
 
 
+def ordinary(_: Facts, task: Task, __: e.TaskRunCompleted) -> bool:
+    """Whether there is no timeout for the rare rule to look at."""
+    return task.config.options.timeout_ms is None
+
+
 _EVERY: Final = (rule(of_an_open_run, p.ENDS_FOLLOW_STARTS, p.QUIET_AFTER_STOP),)
 EVERY: Final = (*_EVERY, rule(some_time))
 RULES: Final[Mapping[type[e.Event], tuple[Rule, ...]]] = {
     e.TaskRunCompleted: (
         *_EVERY,
         rule(some_time),
-        rule(before_its_timeout),
+        rule(before_its_timeout, rare=True),
         rule(one_success, p.ONE_SUCCESS),
     ),
     e.TaskRunFailed: (*_EVERY, rule(some_time)),

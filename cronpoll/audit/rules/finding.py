@@ -31,14 +31,18 @@ KEPT: Final = ()
 
 
 class Rule(NamedTuple):
-    """A function that looks, and the promises that it puts to the test."""
+    """A function that looks, and the promises that it puts to the test. `rare`: of an ordinary
+    event it is None."""
 
     look: Callable[[Facts, Any, Any], Found | None]
     tests: tuple[Guarantee, ...]
+    rare: bool = False
 
 
-def rule(look: Callable[[Facts, Any, Any], Found | None], *tests: Guarantee) -> Rule:
-    return Rule(look, tests)
+def rule(
+    look: Callable[[Facts, Any, Any], Found | None], *tests: Guarantee, rare: bool = False
+) -> Rule:
+    return Rule(look, tests, rare)
 
 
 def broken(guarantee: Guarantee, text: str) -> list[Wrong]:

@@ -18,4 +18,4 @@ def lock_is_free(facts: Facts, task: Task, _: e.TaskRunStarted) -> Found | None:
     return unless(holder is None, p.LOCKS, f'started while {holder} held the lock "{lock}"')
 
 
-START: Final = (rule(lock_is_free, p.LOCKS),)
+START: Final = (rule(lock_is_free, p.LOCKS, rare=True),)

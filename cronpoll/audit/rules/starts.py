@@ -145,8 +145,7 @@ def nothing_passed_over(facts: Facts, task: Task, event: e.TaskRunStarted) -> Fo
     """One start settles everything that was owed; but none of it may have been left lying until
     then."""
     interrupted, owed_at = task.interrupted, task.owed_at
-    pending = (interrupted, owed_at, task.on_start, task.retry)
-    if all(each is None for each in pending):
+    if interrupted is None and owed_at is None and task.on_start is None and task.retry is None:
         return None
     found: list[Wrong] = []
     trigger, now, unsaid = event.trigger, event.started_at, facts.holds_back_unsaid(task)
@@ -311,6 +310,23 @@ def nothing_due(facts: Facts, task: Task, event: e.TaskRunStarted) -> Found:
     return found
 
 
+def ordinary(facts: Facts, task: Task, event: e.TaskRunStarted) -> bool:
+    """Whether nothing is there that the rare rules, and that of locks, ask about."""
+    options = task.config.options
+    return (
+        task.retry is None
+        and task.owed_at is None
+        and task.interrupted is None
+        and task.quarantine is None
+        and task.on_start is None
+        and facts.bound is None
+        and event.waited_since is None
+        and event.waited_for is None
+        and options.deadline_ms is None
+        and options.lock is None
+    )
+
+
 EVERY: Final = (
     rule(after_a_stop, p.QUIET_AFTER_STOP),
     rule(of_this_instance, p.QUIET_AFTER_CRASH, p.WHOLE),
@@ -319,12 +335,12 @@ EVERY: Final = (
 )
 BY_RULE: Final = (
     rule(awake, p.SUSPENSION),
-    rule(not_held_back, p.QUARANTINE),
-    rule(in_a_slot, p.SLOTS),
-    rule(waited),
-    rule(within_deadline, p.DEADLINE),
+    rule(not_held_back, p.QUARANTINE, rare=True),
+    rule(in_a_slot, p.SLOTS, rare=True),
+    rule(waited, rare=True),
+    rule(within_deadline, p.DEADLINE, rare=True),
     rule(as_announced, p.START_OWED),
-    rule(nothing_passed_over, p.INTERRUPTED_RESTARTED),
+    rule(nothing_passed_over, p.INTERRUPTED_RESTARTED, rare=True),
 )
 DUE: Final = (
     rule(once, p.ONE_EXECUTION, p.PERMANENT),
