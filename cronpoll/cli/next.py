@@ -25,6 +25,7 @@ from cronpoll.config.check import Rules
 from cronpoll.config.registry import Task
 from cronpoll.core.calendar import AnySchedule, upcoming
 from cronpoll.core.errors import CronpollError
+from cronpoll.core.model import NOTHING_SAID, TaskState
 from cronpoll.core.text import local, visible
 from cronpoll.core.view import Upcoming
 from cronpoll.runtime.clock import SystemClock
@@ -59,7 +60,8 @@ def next_(
     """Show the next runs of the tasks of a registry file, each in its own zone.
 
     Imports nothing and asks no daemon. With several tasks: the next runs of all of them, in order.
-    Starts that `cronpoll at` has ordered are among them.
+    Starts that `cronpoll at` has ordered are among them, and what `cronpoll suspend` holds back is
+    not.
     """
     if config is not None:
         file, tasks = config, tasks if file is None else (file, *tasks)
@@ -71,15 +73,23 @@ def next_(
     registry = checked(file, now, host, Rules(imports=False))
     known_or_fail(file, tasks, registry)
     chosen = [task for task in registry.tasks if not tasks or task.name in tasks]
-    schedules = {task.name: calendar.of_task(task) for task in chosen if not task.suspend}
-    every = [_runs(name, schedule, after, number) for name, schedule in schedules.items()]
+    known = _known(file)
+    resting = {name: task for name, task in known.items() if task.suspended}
+    every = []
+    for task in chosen:
+        begins = _end_of_rest(resting.get(task.name), after)
+        if begins is not None and not task.suspend:
+            every.append(_runs(task.name, calendar.of_task(task), begins, number))
     asked = {task.name: calendar.of_task(task).zone.tzinfo for task in chosen}
-    every.append(iter(_ordered(file, asked, after)))
+    every.append(iter(_ordered(known, asked, after)))
     rows = list(islice(merge(*every, key=lambda row: row.at), number))
     if as_json:
         print_json(rows)
         return
     _tell(rows, chosen, asked, now if begin is None else None)
+    for task in chosen:
+        if task.name in resting:
+            click.echo(_rest(resting[task.name], host))
 
 
 def _tell(
@@ -117,15 +127,40 @@ def _lines(rows: list[Upcoming], zones: dict[str, tzinfo], now: datetime | None)
     return aligned(table, width)
 
 
-def _ordered(file: str, zones: dict[str, tzinfo], after: datetime) -> list[Upcoming]:
-    """What was ordered by hand, as far as the state of this file's daemon tells."""
+def _known(file: str) -> dict[str, TaskState]:
+    """What the state of this file's daemon tells: what was ordered by hand."""
     try:
         state = reader_of(None, file).state()
     except CronpollError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # no daemon was ever there to be asked
-            return []
+            return {}
         click.echo(f"what was ordered is not known: {visible(error.message)}", err=True)
-        return []
+        return {}
+    return {} if state is None else state.book.tasks
+
+
+def _end_of_rest(task: TaskState | None, after: datetime) -> datetime | None:
+    """From when on something of a task starts; None if it is suspended until somebody resumes
+    it."""
+    if task is None:
+        return after
+    until = (task.suspension or NOTHING_SAID).until
+    return None if until is None else max(after, until)
+
+
+def _rest(task: TaskState, zone: tzinfo) -> str:
+    said = task.suspension or NOTHING_SAID
+    text = f"suspended{'' if said.by is None else f' by {visible(str(said.by))}'}"
+    if said.until is not None:
+        text += f" until {local(said.until, zone, seconds=True)}"
+    return (
+        f"{text}  {visible(task.task_name)}{f': {visible(said.because)}' if said.because else ''}"
+    )
+
+
+def _ordered(
+    known: dict[str, TaskState], zones: dict[str, tzinfo], after: datetime
+) -> list[Upcoming]:
     found = [
         Upcoming(
             task.task_name,
@@ -134,7 +169,7 @@ def _ordered(file: str, zones: dict[str, tzinfo], after: datetime) -> list[Upcom
             ordered=True,
             ordered_by=None if start.by is None else str(start.by),
         )
-        for task in (() if state is None else state.book.tasks.values())
+        for task in known.values()
         for start in task.ordered
         if task.task_name in zones and start.due_at > after
     ]

@@ -332,7 +332,8 @@ class Task(Settings, frozen=True, kw_only=True):
             kinds.LIMITS,
             "work",
             "What its process may use: `memory` (a size like `512M`), `cpu` (processor time), "
-            "`files` (open at the same time). They hold for each process that it starts, too. "
+            "`files` (open at the same time). They hold for each of its processes by itself, not "
+            "for their sum; `MemoryMax=` of the service bounds all runs together. "
             "Beyond `cpu` it is killed; beyond the others, what it asks for is refused.",
             "the daemon's",
             whose="process",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import grp
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -174,6 +175,22 @@ def test_a_start_is_ordered_ahead_and_cancelled(living: Living) -> None:
     assert (wrong.exit_code, "one like 22:30, +2h or 2026" in wrong.stderr) == (2, True)
     gone = cronpoll(living, "at", "--cancel", "2099-01-01T12:00:00+00:00", "fine")
     assert (gone.exit_code, "Cannot cancel a start of task 'fine'" in gone.stderr) == (1, True)
+
+
+def test_next_knows_what_is_suspended(living: Living) -> None:
+    shown = ["next", str(living.config), "db-one", "fine"]
+    cronpoll(living, "suspend", "db-one", "--for", "400d", "--reason", "new disk")
+    cronpoll(living, "suspend", "fine")
+    until = living.events("TaskSuspended", taskName="db-one")[-1]["until"]
+    rows = json.loads(CliRunner().invoke(main, [*shown, "--json"]).stdout)
+    assert {row["task"] for row in rows} == {"db-one"}
+    assert all(row["at"] > until for row in rows)
+    *_, fine, other = CliRunner().invoke(main, shown).stdout.splitlines()
+    assert re.fullmatch(r"suspended by \S+  fine", fine)
+    assert re.fullmatch(r"suspended by \S+ until .*  db-one: new disk", other)
+    cronpoll(living, "resume", "db-one", "fine")
+    rows = json.loads(CliRunner().invoke(main, [*shown, "--json"]).stdout)
+    assert {row["task"] for row in rows} == {"db-one", "fine"}
 
 
 def test_starts_of_several_are_ordered_ahead_and_cancelled(living: Living) -> None:
