@@ -10,7 +10,8 @@ import os
 import resource
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import h11
@@ -25,6 +26,8 @@ REQUEST_SECONDS: Final = 10.0
 """For a whole request to come in."""
 MOST_CONNECTIONS: Final = 2_000
 _KEEP_ALIVE_SECONDS: Final = 20
+_END_SECONDS: Final = 0.5
+"""At the end, for answers that are on their way."""
 _BACKLOG: Final = 512
 
 log = logging.getLogger("cronpoll.web")
@@ -76,8 +79,10 @@ class Protocol(H11Protocol):
 class Server(uvicorn.Server):
     """Signals are the caller's."""
 
-    def install_signal_handlers(self) -> None:
-        """Nothing: whoever runs the server ends it."""
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None: whoever runs the server ends it."""
+        yield
 
 
 def listen_on_unix(path: str, mode: int = 0o660) -> socket.socket:
@@ -141,8 +146,16 @@ def more_descriptors() -> None:
 async def serve(app: Any, sockets: list[socket.socket]) -> None:
     """Until it is cancelled or asked to end."""
     server = server_of(app)
+    serving = asyncio.get_running_loop().create_task(server.serve(sockets))
     try:
-        await server.serve(sockets)
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=_END_SECONDS)
+        for connection in list(server.server_state.connections):  # streams have no end of their own
+            connection.transport.abort()
+        await serving
+        raise
     finally:
         for each in sockets:
             each.close()

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from datetime import timedelta
 from pathlib import Path
 
@@ -139,3 +140,13 @@ def test_schemathesis_finds_nothing(life, tmp_path: Path) -> None:
             check=False, capture_output=True, text=True, cwd=tmp_path,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
+
+
+def test_a_page_that_is_looked_at_ends_in_order(life, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log, served(life[0], log=log) as base:
+        looking = urllib.request.urlopen(f"{base}/live")
+        assert looking.readline()
+    looking.close()
+    told = (tmp_path / "log").read_text()
+    assert "Application shutdown complete" in told
+    assert "Traceback" not in told
