@@ -86,6 +86,17 @@ class ControlSocket:
             os.chmod(self._pointer, 0o640)
         self._made[self._pointer] = identity(self._pointer)
 
+    async def keep(self) -> None:
+        """Make it anew if it is gone: whoever cleans directories for temporary files takes it for
+        one. Or if it could not be made before. Nobody could ask or stop this daemon otherwise."""
+        if self._listening is not None:
+            if all(map(os.path.lexists, (self.path, self._pointer))):
+                return
+            self.close()
+            logging.getLogger("cronpoll").warning("%s was gone; it is made anew", self.path)
+        with suppress(OSError):  # still not: that has been said
+            await self.open()
+
     def _bound(self) -> socket.socket:
         """The socket, for the operators, too, if there are any and the system allows it. They may
         pass through its directory, and read nothing there but where it is."""

@@ -86,6 +86,7 @@ def main(**options: Any) -> None:
         raise click.UsageError(
             "--pid-file is for --detach; an init system knows the process by itself"
         )
+    _open_standard_streams()
     for name in ("config", "state_dir", "log_file", "pid_file"):
         if options[name]:
             options[name] = os.path.abspath(options[name])
@@ -197,6 +198,16 @@ def _say_dropped(handler: logging.Handler, count: int) -> None:
     text = f"{lines} dropped: the log was not read, or could not be written"
     record = {"name": "cronpoll", "levelno": logging.WARNING, "levelname": "WARNING", "msg": text}
     handler.handle(logging.makeLogRecord(record))
+
+
+def _open_standard_streams() -> None:
+    """Whoever started us may have closed some. Without one nobody reads the log; and its number
+    would be that of the next file, into which goes what anybody prints."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:  # the lowest free number is taken: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _plain_signals() -> None:

@@ -200,7 +200,7 @@ class Service:
         for helper in (
             self._versions.follow(self._reload),
             self._versions.source.watch(),
-            self._give_signs(),
+            self._give_signs(control),
             self._telling.live(scheduler),
             Reaper(self._versions.callbacks_here).live(),
         ):
@@ -337,7 +337,7 @@ class Service:
                 )
             )
 
-    async def _give_signs(self) -> None:
+    async def _give_signs(self, control: ControlSocket) -> None:
         """Tell the init system that we live, from the loop itself: a loop that is stuck says
         nothing."""
         pause = _SIGNS_SECONDS
@@ -347,6 +347,8 @@ class Service:
         while True:
             self._notifier.alive()
             self._keep_signals()
+            if self._versions.output.held():  # else our place is somebody else's by now
+                await control.keep()
             text = self._status_line()
             if text != said:
                 self._notifier.status(text)

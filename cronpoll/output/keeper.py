@@ -140,13 +140,11 @@ class Keeper:
         """Start to follow; only while the state directory is ours. Again and again is once."""
         with self._lock:
             if self._thread is not None:
+                self._restore()
                 return
             if not self.held():
                 raise OSError(0, _NOT_OURS)
-            for directory in (self._place.directory, self._place.live, self._place.spare):
-                with suppress(FileExistsError):
-                    os.mkdir(directory, 0o700)
-            self._identity = identity(self._place.directory)
+            self._make_directories()
             self._left = os.listdir(self._place.live)  # before the first of ours
             self._wake_reading, self._wake_writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             with suppress(OSError):  # no more of these to be had: then it is looked now and then
@@ -155,6 +153,28 @@ class Keeper:
                 target=self._follow, name="cronpoll-output", daemon=True
             )
             self._thread.start()
+
+    def _make_directories(self) -> None:
+        for directory in (self._place.directory, self._place.live, self._place.spare):
+            with suppress(FileExistsError):
+                os.mkdir(directory, 0o700)
+        self._identity = identity(self._place.directory)
+
+    def _restore(self) -> None:
+        """Somebody has removed what was kept, to make room most likely: go on in directories made
+        anew. If the whole place is somebody else's by now, nothing is made there."""
+        if os.path.isdir(self._place.live) and os.path.isdir(self._place.spare):
+            return
+        if identity(self._place.directory) in (None, self._identity) and self.held():
+            self._make_directories()
+            self._note(self._watch_anew)
+
+    def _watch_anew(self) -> None:
+        before, self._writes = self._writes, None
+        if before is not None:
+            before.close()
+        with suppress(OSError):
+            self._writes = disk.Writes(self._place.live)
 
     def record(self, task: str, run_id: str, started_at: datetime, tell: Tell) -> Handed:
         """Files for a run that is about to start. It starts also if there can be none: what it

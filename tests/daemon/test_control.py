@@ -21,7 +21,8 @@ import pytest
 
 from cronpoll.daemon import wire
 from tests.tools.asking import asked
-from tests.tools.living import ROOT, Living
+from tests.tools.daemons import eventually
+from tests.tools.living import PATIENCE_SECONDS, ROOT, Living
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not root")
 
@@ -246,6 +247,22 @@ def test_callers_that_say_nothing_do_not_keep_others_from_being_answered(living:
             silent = stack.enter_context(socket.socket(socket.AF_UNIX))
             silent.connect(str(living.state / "control.sock"))
         assert lives(living)
+
+
+@pytest.mark.parametrize("gone", [["control.sock"], ["control"], ["control.sock", "control"]])
+def test_a_socket_that_somebody_has_removed_is_made_anew(living: Living, gone: list[str]) -> None:
+    """Nobody could ask the daemon otherwise, until it is started again."""
+    mark = len(living.raw)
+    for name in gone:
+        (living.state / name).unlink()
+
+    def made_anew() -> bool:
+        return any("was gone; it is made anew" in line for line in living.raw[mark:])
+
+    assert living.until(made_anew, PATIENCE_SECONDS)
+    eventually(lambda: all((living.state / name).exists() for name in ("control", "control.sock")))
+    assert lives(living)
+    assert stat.S_IMODE((living.state / "control.sock").stat().st_mode) == 0o600
 
 
 def test_nothing_of_all_this_was_an_error_of_the_daemon(living: Living) -> None:

@@ -97,6 +97,26 @@ def test_a_log_that_nobody_reads_any_more_is_no_reason_to_fail(daemon: Living) -
         process.wait()
 
 
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_whoever_starts_it_may_have_closed_the_standard_streams(
+    daemon: Living, closed: str
+) -> None:
+    """Then nobody reads the log, and no file of ours gets the number of one."""
+    daemon.write(registry(shell("echo printed; echo once >> runs", name="runs")))
+    starter = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    process = subprocess.Popen([*starter, *command_line(daemon)], env=SURROUNDINGS)
+    try:
+        eventually((daemon.directory / "runs").exists)
+        for number in range(3):
+            where = os.readlink(f"/proc/{process.pid}/fd/{number}")
+            assert where == os.devnull or not where.startswith(str(daemon.directory))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 # -- called wrongly ---------------------------------------------------------------------------
 
 

@@ -294,8 +294,46 @@ def test_a_process_that_empties_its_output_loses_what_was_there_and_that_is_said
     assert len(gaps(room.items())) == 1
 
 
+@pytest.mark.parametrize("gone", ["output", "output/live", "output/spare", "what is in it"])
+def test_what_is_kept_can_be_removed_to_make_room(room: Room, gone: str) -> None:
+    """The daemon need not be started again: it goes on in new directories."""
+    os.mkfifo(room.directory / "go")
+    room.run("echo before")
+    child, handed = room.start("echo one; read x < go; echo two")
+    room.eventually(lambda: room.texts() == ["o one"], "it has begun")
+    removed = [room.directory / gone]
+    if gone == "what is in it":
+        removed = list((room.directory / "output").iterdir())
+    for path in removed:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert room.run("echo after; exit 1") == ("after",)
+    (room.directory / "go").write_text("x")
+    room.over(child.wait(), handed)
+    assert room.run("echo later") == ("later",)
+    room.settle()
+    kept = [room.texts_of(run) for run in room.reader.runs()]
+    assert [found for found in kept if found in (["after"], ["later"])] == [["after"], ["later"]]
+    assert not [event for event in room.events if isinstance(event, e.TaskOutputNotKept)]
+
+
+@pytest.mark.parametrize("instead", ["another directory", "a file"])
+def test_in_what_stands_in_its_place_nothing_is_kept(room: Room, instead: str) -> None:
+    room.keeper.begin()
+    output = room.directory / "output"
+    output.rename(room.directory / "moved")
+    if instead == "a file":
+        output.write_text("theirs")
+    else:
+        output.mkdir()
+    child, handed = room.start("echo one")
+    assert child.wait() == 0
+    assert handed.recording is None
+    assert output.read_text() == "theirs" if instead == "a file" else not list(output.iterdir())
+
+
 def test_a_run_starts_although_its_output_cannot_be_kept(room: Room) -> None:
     room.keeper.begin()
+    room.keeper.held = lambda: False
     shutil.rmtree(room.directory / "output")
     child, handed = room.start("echo one")
     assert child.wait() == 0
