@@ -128,7 +128,7 @@ class Judgement(View, frozen=True, kw_only=True):
     shell_complete=complete_task,
     help="Report only on this task.",
 )
-@click.option("--list", "listed", is_flag=True, help="Print what is promised, and stop.")
+@click.option("--list", "listed", is_flag=True, help="Print what is promised, and exit.")
 @click.option("-v", "--verbose", is_flag=True, help="Also print every promise and how it was kept.")
 @with_json(Judgement | tuple[Guarantee, ...])
 def audit(

@@ -247,7 +247,7 @@ def _task_meant(name: str, file: str | None, state_dir: str | None, config: str 
         fail(f"no such task in {reader.place}: {name}", NO)
     problem = calendar.problem(state.config)
     if problem is not None:
-        fail(f"what is recorded of {name} cannot be computed with: {problem}", NO)
+        fail(f"the recorded schedule of {name} cannot be used: {problem}", NO)
     schedule, otherwise = (
         calendar.schedule(name, state.config),
         timing_said("", state.config.options),

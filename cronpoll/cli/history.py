@@ -47,7 +47,9 @@ _INK: Final = {"failed": "red", "interrupted": "red", "stopped": "yellow", "repl
     help="How many entries; the newest.",
 )
 @click.option("--since", metavar="TIME", help="Only what happened since then.")
-@click.option("--output", "with_output", is_flag=True, help="Also the last lines of failed runs.")
+@click.option(
+    "--output", "with_output", is_flag=True, help="Also print the last lines of failed runs."
+)
 @with_json(list[Entry])
 def history(
     task: str,

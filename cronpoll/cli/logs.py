@@ -62,7 +62,7 @@ class _Wanted(NamedTuple):
     "-f",
     "--follow",
     is_flag=True,
-    help="Go on as it prints: to the end of RUN, or with every run to come, until Ctrl-C.",
+    help="Follow the output: to the end of RUN, or through every run to come, until Ctrl-C.",
 )
 @click.option(
     "--since", metavar="TIME", help="All runs that started since then, not only the latest."
@@ -227,6 +227,6 @@ def _to_its_end(
             # Nobody will say that it is over. What it has printed so far is shown.
             rest = kept.read_on(run, position, whole=True)
             show.items(wanted.of(rest.items))
-            fail("the daemon is not running, and the run was not over when it ended", UNREACHABLE)
+            fail("the daemon ended before the run did, and is not running", UNREACHABLE)
         position = progress.position
         time.sleep(_LOOK_SECONDS)

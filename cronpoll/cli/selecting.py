@@ -61,6 +61,6 @@ def order_several(
         if not done.answers:
             meant = ", ".join([*map(repr, tasks), *(f"the tag {tag!r}" for tag in tags)])
             running = " that runs" if isinstance(order, wire.StopRun) else ""
-            fail(f"no task{running} is meant by {meant}", NO)
+            fail(f"no task{running} matches {meant}", NO)
     if not done.answers or not all(told.ok for told in done.answers.values()):
         sys.exit(NO)

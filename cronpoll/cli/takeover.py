@@ -173,7 +173,7 @@ class GivenBack(View, frozen=True):
     short_help="Take over the jobs of the host's crontabs.",
 )
 @click.option("--dry-run", "what", flag_value="dry-run", help="Say what would be done. [default]")
-@click.option("--apply", "what", flag_value="apply", help="Do it.")
+@click.option("--apply", "what", flag_value="apply", help="Take the jobs over.")
 @click.option("--undo", "what", flag_value="undo", help="Give the lines back to cron.")
 @click.option(
     "--config",

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from cronpoll.cli.common import NO, UNREACHABLE, fail, print_json, unreadable, with_json
 from cronpoll.cli.kronjobs import SUFFIXES, manifests_checked
+from cronpoll.cli.tables import flowing
 from cronpoll.config.bundle import SIZE_LIMIT, gather
 from cronpoll.config.check import Rules, check
 from cronpoll.config.fixing import fixed
@@ -128,7 +129,7 @@ def _annotate(registries: list[Registry]) -> None:
 def _tell(registries: list[Registry], strict: bool, kronjobs: dict[str, int]) -> None:
     for registry in registries:
         for line in registry.told("error", "warning"):
-            click.echo(visible(line))
+            click.echo(flowing(visible(line)))
     for registry in registries:
         number, wrong = len(registry.tasks), registry.counts["error"]
         warned = registry.counts["warning"]

@@ -139,7 +139,7 @@ def told(event: e.Event, calendar: Calendar, now: datetime) -> Change | None:
                 text += f"; first due {_following(event.task_name, config, calendar, now)}"
             return Change("added", event.task_name, text)
         case e.TaskOrphaned(reason="unregistered"):
-            return Change("removed", event.task_name, "removed; what it was owed or ordered ends")
+            return Change("removed", event.task_name, "removed; what was owed or ordered lapses")
         case e.TaskOverridden():
             return _changed(event, calendar, now)
         case e.TaskSuspended():

@@ -152,7 +152,7 @@ def test_several_by_pattern_and_by_tag(living: Living) -> None:
     told = {"ok": True, "runId": None, "state": "resumed", "error": None}
     assert json.loads(left.stdout)["answers"] == {"db-one": told, "db-two": told}
     nobody = cronpoll(living, "suspend", "x*")
-    assert (nobody.exit_code, "no task is meant by 'x*'" in nobody.stderr) == (1, True)
+    assert (nobody.exit_code, "no task matches 'x*'" in nobody.stderr) == (1, True)
     assert cronpoll(living, "suspend").exit_code == 2
 
 
