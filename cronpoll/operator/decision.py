@@ -66,8 +66,9 @@ NAME_TAKEN: Final = "a Job of this name exists already, and is not of this KronJ
 SUSPENDED: Final = "it was suspended before its Job was started"
 INVALID: Final = "its spec became invalid before its Job was started"
 TOO_LATE: Final = "its Job could not be started within startingDeadlineSeconds"
-ON_ITS_WAY: Final = timedelta(minutes=1)
-"""How much later than its deadline a Job may start whose start was decided in time."""
+ON_ITS_WAY: Final = timedelta(seconds=10)
+"""How much later than its deadline a Job may start whose start was decided in time. From there it
+is three requests; whoever takes over from an operator that died between them comes too late."""
 _LOOKS: Final = 100
 """Steps of one decision. Each settles something; more than a few are our mistake."""
 _IDENTIFIER: Final = "kron-operator"

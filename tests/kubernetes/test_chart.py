@@ -3,8 +3,11 @@ upgraded and removed; what it installs is enough for the operator."""
 
 from __future__ import annotations
 
+import copy
 import os
+import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,17 @@ import pytest
 import yaml
 
 from cronpoll.operator import manifests
-from tests.kubernetes.cluster import KRONJOBS, Cluster, Operator, eventually, kronjob
+from cronpoll.operator.decision import job_name
+from cronpoll.operator.jobs import job_manifest
+from cronpoll.operator.kronjob import read
+from cronpoll.operator.ledger import Run
+from tests.kubernetes.cluster import JOBS, KRONJOBS, Cluster, Operator, eventually, kronjob
 from tests.kubernetes.plane import helm
 from tests.tools.pages import MANIFESTS
 
 pytestmark = pytest.mark.kubernetes
 CHART = str(MANIFESTS / "chart")
+MANUAL = Path(__file__).parent.parent.parent / "cronpoll" / "manual" / "kubernetes.md"
 
 
 def ran(state: Path, *arguments: str) -> str:
@@ -90,3 +98,63 @@ def test_what_the_chart_installs_is_enough(cluster: Cluster, tmp_path: Path) -> 
     assert left[0] == 404
     # Helm leaves definitions alone, and with them every KronJob.
     assert cluster.get(f"{KRONJOBS}/namespaces/charted/kronjobs/served")
+
+
+def test_its_pod_is_admitted_where_only_restricted_ones_are(cluster: Cluster) -> None:
+    place = cluster.namespace("restricted")
+    labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    merge = "application/merge-patch+json"
+    assert cluster.ask("PATCH", f"/api/v1/namespaces/{place}", labels, merge)[0] == 200
+    (spec,) = [
+        each["spec"]["template"]["spec"]
+        for each in manifests.everything(namespaced=False)
+        if each["kind"] == "Deployment"
+    ]
+    spec = copy.deepcopy(spec)
+    del spec["serviceAccountName"]
+
+    def asked() -> int:
+        pod = {"metadata": {"name": "operator"}, "spec": spec}
+        return cluster.ask("POST", f"/api/v1/namespaces/{place}/pods?dryRun=All", pod)[0]
+
+    assert asked() == 201
+    del spec["containers"][0]["securityContext"]["capabilities"]
+    assert asked() == 403
+
+
+def test_what_an_operator_left_behind_is_let_go_by_the_commands_of_the_manual(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """It was removed before its KronJobs, and one of their Jobs had not been started yet."""
+    place = cluster.namespace("left")
+    cluster.create(place, kronjob("report"))
+    found = read(cluster.kronjob(place, "report"))
+    assert not isinstance(found, list)
+    period = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    run = Run(job_name("report", period), period, period, found.generation)
+    path = f"{JOBS}/namespaces/{place}/jobs"
+    assert cluster.ask("POST", path, job_manifest(found, run))[0] == 201
+    assert cluster.ask("DELETE", f"/api/v1/namespaces/{place}")[0] == 200
+    eventually(lambda: "deletionTimestamp" in cluster.get(f"{path}/{run.job}")["metadata"])
+    removing = MANUAL.read_text().partition("\n## Remove\n")[2].partition("\n## ")[0]
+    listing, mending = re.findall(r"```sh\n(.*?)```", removing, re.DOTALL)
+
+    def by_hand(commands: str) -> str:
+        done = subprocess.run(
+            ["sh", "-c", commands],
+            env={
+                "PATH": f"{cluster.plane.bin}:{os.environ['PATH']}",
+                "HOME": str(tmp_path),
+                "KUBECONFIG": str(cluster.plane.kubeconfig),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return done.stdout
+
+    lines = [line.split() for line in by_hand(listing).splitlines()]
+    assert [line[:2] for line in lines if line[0] == place] == [[place, run.job]]
+    by_hand(re.sub(r"\bNAMESPACE\b", place, re.sub(r"\bNAME\b", run.job, mending)))
+    eventually(lambda: cluster.ask("GET", f"/api/v1/namespaces/{place}")[0] == 404, 90)

@@ -240,11 +240,15 @@ def test_a_plan_that_is_begun_before_it_is_withdrawn_was_carried_out(
     assert run(scenario) == ([] if careless else ["executed"])
 
 
-def test_a_job_that_may_start_a_little_late_does() -> None:
+@pytest.mark.parametrize(("late", "starts"), [(5, 1), (11, 0)])
+def test_a_start_that_was_decided_in_time_may_be_on_its_way_for_seconds(
+    late: int, starts: int
+) -> None:
     async def scenario() -> None:
         noon = Noon(startingDeadlineSeconds=0)
-        noon.server.creates_from = at("2026-03-01T12:00:10Z")
+        noon.server.creates_from = at(f"2026-03-01T12:00:{late:02}Z")
         await noon.until("12:01:00")
-        assert len(noon.server.started) == 1
+        assert len(noon.server.started) == starts
+        assert noon.entry.outcome == "executed"
 
     run(scenario)
