@@ -4,8 +4,8 @@
 In one run, with the same Job controller working beside all of them: so many Jobs created by the
 operator's own client in a bare loop; started by the operator for as many KronJobs that fall due in
 one minute, counted from the minute to the last of them; the same of the built-in controller with as
-many CronJobs. Then an operator with many KronJobs of
-which none is due: its memory, and how often it lists.
+many CronJobs. Then an operator with many KronJobs that have had ten periods each, of which none is
+due: its memory, and what it asks.
 """
 
 from __future__ import annotations
@@ -19,11 +19,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from cronpoll.core.steps import Now
 from cronpoll.operator.api import JOBS, KRONJOBS, Kind
 from cronpoll.operator.crd import crd
+from cronpoll.operator.decision import Jobs, decide
+from cronpoll.operator.kronjob import read
+from cronpoll.operator.ledger import decoded
 from cronpoll.operator.server import Server
+from cronpoll.operator.views import status_of
 from tests.kubernetes.cluster import Cluster, Operator, eventually, kronjob
 from tests.kubernetes.plane import Plane
+from tests.operator.miniature import Miniature
 
 CONCURRENCY = 16
 CRONJOBS = Kind("/apis/batch/v1", "cronjobs")
@@ -127,42 +135,67 @@ def burst(cluster: Cluster, state: Path, number: int) -> dict[str, float]:
     return found
 
 
+def with_history(hourly: Miniature, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A KronJob that is not due for weeks, and the status of one that has had periods like that."""
+    name, now = f"i{number}", hourly.now
+    schedule = f"{number % 60} {number % 24} 1 {now.month % 12 + 1} *"
+    made = kronjob(name, schedule=schedule)
+    found = read({**made, "metadata": {"name": name, "namespace": "idle", "uid": "u"}})
+    assert not isinstance(found, list)
+    ledger = decide(found, None, Jobs({}), Now(now, 0.0, now), hourly.schedules).ledger
+    ledger = msgspec.structs.replace(ledger, entries=decoded(hourly.written).entries)
+    return made, status_of(ledger, hourly.schedules, 1, {}, now, None)
+
+
+async def made_with_history(kubeconfig: str, number: int) -> None:
+    server = await Server.connect(kubeconfig)
+    now = datetime.now(UTC).replace(microsecond=0)
+    hourly = Miniature((now - timedelta(hours=12)).isoformat())
+    hourly.until(now)
+    waiting = list(range(number))
+
+    async def worker() -> None:
+        while waiting:
+            each = waiting.pop()
+            body, status = with_history(hourly, each)
+            metadata = (await server.create(KRONJOBS, "idle", body))["metadata"]
+            await server.apply_status(
+                "idle", f"i{each}", metadata["uid"], metadata["resourceVersion"], status
+            )
+
+    await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
+    await server.close()
+
+
 def idle(cluster: Cluster, state: Path, number: int, seconds: float) -> dict[str, float]:
-    cluster.namespace("idle")
-    with Operator(cluster, state, "--namespace=idle") as operator:
-        time.sleep(2)
-        before = rss_kb(operator.process.pid)
-        made = [
-            kronjob(
-                f"i{each}",
-                schedule=f"{each % 60} {each % 24} 1 {datetime.now(UTC).month % 12 + 1} *",
-            )
-            for each in range(number)
-        ]
-        asyncio.run(in_a_loop(str(cluster.plane.kubeconfig), KRONJOBS, "idle", made))
-        eventually(
-            lambda: (
-                operator.metric("cronpoll_tasks") == number
-                and operator.metric("cronpoll_operator_queue") == 0
-            ),
-            900,
-        )
-        eventually(lambda: not [line for line in [operator.ask("/healthz")] if line[0] != 200], 60)
+    cluster.namespace("empty")
+    with Operator(cluster, state, "--namespace=empty") as operator:
         time.sleep(5)
-        lists = operator.metric("cronpoll_operator_watch_total", 'what="list"')
-        calls = operator.metric(
-            "cronpoll_operator_requests_total", 'resource="jobs"'
-        ) + operator.metric("cronpoll_operator_requests_total", 'resource="status"')
-        time.sleep(seconds)
-        return {
-            "kilobytes_each": (rss_kb(operator.process.pid) - before) / number,
-            "lists_while_idle": operator.metric("cronpoll_operator_watch_total", 'what="list"')
-            - lists,
-            "other_calls_while_idle": operator.metric(
-                "cronpoll_operator_requests_total", 'resource="jobs"'
+        empty = rss_kb(operator.process.pid)
+    cluster.namespace("idle")
+    asyncio.run(made_with_history(str(cluster.plane.kubeconfig), number))
+    with Operator(cluster, state, "--namespace=idle") as operator:
+
+        def rests() -> bool:
+            tasks = operator.metric("cronpoll_tasks")
+            return tasks == number and operator.metric("cronpoll_operator_queue") == 0
+
+        def calls() -> float:
+            """All but those for the Lease."""
+            return operator.metric("cronpoll_operator_requests_total") - operator.metric(
+                "cronpoll_operator_requests_total", 'resource="object"'
             )
-            + operator.metric("cronpoll_operator_requests_total", 'resource="status"')
-            - calls,
+
+        eventually(rests, 900)
+        time.sleep(5)
+        before = operator.metric("cronpoll_operator_watch_total", 'what="list"'), calls()
+        time.sleep(seconds)
+        assert operator.ask("/healthz")[0] == 200
+        lists = operator.metric("cronpoll_operator_watch_total", 'what="list"') - before[0]
+        return {
+            "kilobytes_each": (rss_kb(operator.process.pid) - empty) / number,
+            "lists_while_idle": lists,
+            "calls_while_idle": calls() - before[1],
         }
 
 

@@ -1,5 +1,6 @@
 """Two operators without election on the same KronJobs, killed and stopped at any moment, while Jobs
-are deleted by hand: one Job per period, always. Ten minutes with CRONPOLL_LONG=1."""
+are deleted by hand: one Job per period, always. Ten minutes with CRONPOLL_LONG=1. And two with
+election, of which one works."""
 
 from __future__ import annotations
 
@@ -79,6 +80,34 @@ def test_two_operators_double_nothing(cluster: Cluster, tmp_path: Path) -> None:
         for operator in operators:
             if operator.process.poll() is None:
                 operator.kill()
+
+
+def test_of_two_with_election_one_works_and_another_follows_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    namespace = cluster.namespace("elected")
+    options = (f"--namespace={namespace}", "--relist=5")
+    with (
+        Operator(cluster, tmp_path / "first", *options) as first,
+        Operator(cluster, tmp_path / "second", *options) as second,
+    ):
+
+        def leading() -> list[Operator]:
+            found = [each for each in (first, second) if each.process.poll() is None]
+            return [each for each in found if each.metric("cronpoll_operator_leading")]
+
+        (leader,) = eventually(leading)
+        (other,) = {first, second} - {leader}
+        cluster.create(namespace, kronjob("report"))
+        eventually(lambda: cluster.periods_of(namespace, "report"), 90)
+        assert other.metric("cronpoll_runs_total") == 0
+        assert leading() == [leader]
+        leader.kill()
+        eventually(lambda: leading() == [other], 60)
+        count = len(cluster.periods_of(namespace, "report"))
+        eventually(lambda: len(cluster.periods_of(namespace, "report")) > count, 90)
+        assert other.stop() == 0
+    assert cluster.doubles() == []
 
 
 def _kept(cluster: Cluster) -> list[str]:
