@@ -56,8 +56,10 @@ async def in_a_loop(
     return took
 
 
-def schedule_in(minutes: int) -> tuple[str, datetime]:
-    moment = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=minutes)
+def schedule_in(seconds: float) -> tuple[str, datetime]:
+    """The first minute that is so far away."""
+    moment = datetime.now(UTC) + timedelta(seconds=seconds + 60)
+    moment = moment.replace(second=0, microsecond=0)
     return f"{moment.minute} {moment.hour} * * *", moment
 
 
@@ -94,7 +96,7 @@ def rss_kb(pid: int) -> int:
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS")))
 
 
-def burst(cluster: Cluster, state: Path, number: int) -> dict[str, float]:
+def burst(cluster: Cluster, state: Path, number: int, *, beside: bool) -> dict[str, float]:
     config = str(cluster.plane.kubeconfig)
     spec = kronjob("x", lasts=LONG)["spec"]["jobTemplate"]["spec"]
     cluster.namespace("bare")
@@ -106,7 +108,8 @@ def burst(cluster: Cluster, state: Path, number: int) -> dict[str, float]:
     quiet(cluster, "bare", number)
     cluster.namespace("kron")
     with Operator(cluster, state, f"--concurrency={CONCURRENCY}") as operator:
-        schedule, moment = schedule_in(5 + number // 500)
+        # Time to make them, to look at each, and to plan the crowd.
+        schedule, moment = schedule_in(5 * found["bare"] + max(30, number / 10) + 40)
         made = [kronjob(f"k{each}", lasts=LONG, schedule=schedule) for each in range(number)]
         asyncio.run(in_a_loop(config, KRONJOBS, "kron", made))
         eventually(
@@ -118,8 +121,10 @@ def burst(cluster: Cluster, state: Path, number: int) -> dict[str, float]:
         )
         found["kronjobs"] = due_at_once(cluster, "kron", number, moment)
         quiet(cluster, "kron", number)
+    if not beside:
+        return found
     cluster.namespace("cron")
-    schedule, moment = schedule_in(2 + number // 2_000)
+    schedule, moment = schedule_in(2 * found["bare"] + 10)
     template = {"spec": spec}
     made = [
         {
@@ -203,6 +208,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000)
     parser.add_argument("--idle", type=int, default=10_000)
+    parser.add_argument(
+        "--alone", action="store_true", help="without CronJobs, to look at something"
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -212,7 +220,7 @@ def main() -> None:
         found: dict[str, float] = {}
         with Plane(place / "plane", definition) as plane, Cluster(plane) as cluster:
             if given.jobs:
-                found |= burst(cluster, place / "burst", given.jobs)
+                found |= burst(cluster, place / "burst", given.jobs, beside=not given.alone)
                 found["kronjobs_to_bare"] = found["kronjobs"] / found["bare"]
             if given.idle:
                 found |= idle(cluster, place / "idle", given.idle, given.seconds)
