@@ -4,13 +4,14 @@ A watch can die in silence, forget, or be refused; a list every few minutes make
 lost. Nothing is decided here: a change says which KronJob needs a look, and the look is at the
 whole.
 
-KronJobs are kept as the bytes of their JSON, because ten thousand of them are seldom looked at; of
-a Job only what decides is kept.
+KronJobs are kept as their JSON, compressed, because ten thousand of them are seldom looked at; of a
+Job only what decides is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -64,7 +65,7 @@ class KronJobs:
 
     def get(self, key: Key) -> Object | None:
         known = self._known.get(key)
-        return None if known is None else _decode(known[1])
+        return None if known is None else _decode(zlib.decompress(known[1]))
 
     def put(self, found: Object, *, truth: bool = False) -> None:
         """`truth`: as it is now, also if its version is older: a backup was restored."""
@@ -73,7 +74,7 @@ class KronJobs:
         version, known = version_of(found), self._known.get(key)
         if known is None or known[0] < version or (truth and known[0] != version):
             metadata.pop("managedFields", None)
-            self._known[key] = version, _encode(found)
+            self._known[key] = version, zlib.compress(_encode(found), 1)
             self._wake(key)
 
     def drop(self, found: Object) -> None:
