@@ -182,12 +182,12 @@ class Controller:
             return  # the ledger follows
         if decision.withdraw is not None:
             await self._withdraw(key, decision.withdraw, jobs)
+        self.queue.at(key, decision.look_at)  # also if something fails from here on
         written = await self._write(key, found, decision.ledger)
         if written is not None:
             found, verified_at = written
         for event in decision.events:
             self._happened(found, event)
-        self.queue.at(key, decision.look_at)
         await self._carry_out(key, kronjob, decision, _Look(found, verified_at, bool(written)))
 
     def _decide(self, key: Key, kronjob: KronJob, ledger: Ledger | None, jobs: Jobs) -> Decision:

@@ -3,9 +3,9 @@ rarely.
 
 A key is looked at by one worker at a time. What is due comes first; what only tidies up (the uid of
 a Job that was just created, a history limit) waits until nothing is due. A key that failed waits,
-longer each time. When so many fall due within a few seconds that they are a crowd, each gets a look
-before, too, to be planned. Times of the schedule are on the wall clock, delays on the elapsed one,
-as in the daemon.
+longer each time, until it is due again. When so many fall due within a few seconds that they are a
+crowd, each gets a look before, too, to be planned. Times of the schedule are on the wall clock,
+delays on the elapsed one, as in the daemon.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class WorkQueue:
             moment, key = heappop(self._times)
             if self._time_of.get(key) == moment:
                 self._leave(key)
-                self._not_before.pop(key, None)  # what failed was not its start
+                self.succeeded(key)  # what failed was not this start
                 self.add(key, urgent=True)
         for slot, moment in self._crowds(now):
             if moment <= now:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
-from cronpoll.operator.api import OF_KRONJOB, ForbiddenError, InvalidError
+from cronpoll.operator.api import OF_KRONJOB, ForbiddenError, InvalidError, UnavailableError
 from cronpoll.operator.decision import INVALID, SUSPENDED, TOO_LATE
 from cronpoll.operator.ledger import Entry, decoded
 from cronpoll.testing import run
@@ -31,6 +32,30 @@ class Refusing(SimulatedServer):
         if suspend is False and self.clock.wall() < self.starts_from:
             raise InvalidError("admission webhook denied the request")
         return super().change_job(namespace, name, uid, version, suspend, release)
+
+
+class Busy(SimulatedServer):
+    """Most of what is asked of it fails."""
+
+    def __init__(self, clock: Any, seed: int) -> None:
+        super().__init__(clock)
+        self.chance = random.Random(seed)
+
+    def _luck(self) -> None:
+        if self.chance.random() < 0.6:
+            raise UnavailableError("too busy")
+
+    def create(self, *given: Any) -> Any:
+        self._luck()
+        return super().create(*given)
+
+    def apply_status(self, *given: Any) -> Any:
+        self._luck()
+        return super().apply_status(*given)
+
+    def change_job(self, *given: Any) -> Any:
+        self._luck()
+        return super().change_job(*given)
 
 
 class Noon:
@@ -250,5 +275,21 @@ def test_a_start_that_was_decided_in_time_may_be_on_its_way_for_seconds(
         await noon.until("12:01:00")
         assert len(noon.server.started) == starts
         assert noon.entry.outcome == "executed"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_failed_is_tried_again_soon_when_the_next_minute_is_due(seed: int) -> None:
+    """A delay that has grown does not outlast it."""
+
+    async def scenario() -> None:
+        noon = Noon()
+        noon.server = noon.life.server = Busy(noon.clock, seed)  # type: ignore[assignment]
+        noon.server.put(
+            "kronjobs", manifest("kj0", schedule="* * * * *", concurrencyPolicy="Allow")
+        )
+        await noon.until("12:40:00")
+        assert len(noon.server.started) >= 20
 
     run(scenario)
