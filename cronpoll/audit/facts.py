@@ -342,6 +342,7 @@ class Facts:
     instances: deque[str] = field(default_factory=lambda: deque(maxlen=64))  # before it
     carries: bool = False  # an event of this instance has said what it changes
     recovered: datetime = LONG_AGO  # when a disk last could be written to again
+    missing: dict[str, str] = field(default_factory=dict)  # of whom events are, and which
     numbers_lost: bool = False  # a disk refused a batch, and with it runs and their numbers
     state: Literal["unknown", "running", "stopped"] = "unknown"
     began_blind: bool = False

@@ -390,7 +390,7 @@ def _unjudged(facts: Facts) -> Iterator[tuple[str, str]]:
             yield task.name, f"its zone {task.config.zone} is not known here: due times not judged"
         elif len(task.handled) >= MANY:
             yield task.name, "too many periods of it were handled before an edit to judge each"
-    yield from facts.aside.items()
+    yield from {**facts.missing, **facts.aside}.items()
 
 
 def _verdict(guarantee: Guarantee, occasions: int, broken: int, still: int) -> Verdict:

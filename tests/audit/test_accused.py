@@ -81,6 +81,18 @@ LIVES = {
         "e3zBDMcnRijej1Bcet9dNcP4yJ6fmc7bHT-xs8nHlLwVc38hPJSoBxKdsKrxhtp6iY3DFUnjWq5Yur_Dglg2Wa"
         "1063GP7f4BYqQFmg=="
     ),
+    "a log in which the end of a suspension never came, before the clock was set back": (
+        "eNqVVE1vm0AQ_SvWHivsADZJ4NZWPVbqIb00stCyjM3KsIv2I45r-b93BhMbXNdJ7QvMzNudefMee2YdN45lLA"
+        "6jaBrF0zh9Ch-zMMzm4S8WsN9aAWa_eaNbuPsCppYKw47bjWXZ854p3lABx6AwWuHjPJzEk0_0x1gBFX-R2huq"
+        "fo7DWTh_iAJnPAR4tS8KbRRbBpjpUyteW8y1Rguw9pi6nlkGzIAzu7yEmu9YtkiwL9lA3_IPLuRKirvPreya40"
+        "5UuW8xo-AFDDsWa4_D3yOy4a85dw6a1mGrEXbOxUavViyLZyH22hrgJcv2bCtVqbf01OiyG33luuNKb7iTWn1H"
+        "_Pw-pN8Bo9I6IwtPGQRhxAJ0B2GcO1hj56zkst7hEZbXtItXdsC6WosNvtTsEJxoLs40_0Xuww0GxymhDc4tkS"
+        "Yi8d-caZWLiqs1pQxYcHS7VsIbA0pQ47yukYv3qDxNEvRkkV4OS1IAtEcZ9fGUWCO-y44kRFo3aWsuALEDDhpt"
+        "8DEiZnrkIkzSWXoCWm9bUOUYxRvtFTU5BCI5I6Tx6owSbFCZXlRyNyw8H58eVz9o7dZUb6gEa64NhleekcJwW_"
+        "X-Iw39l_sePmikaKSJn09fGRW0gGot8wpPw-hKGuuu22qsEAT2g45lkVw6rER_1aRJ3Mhtv6F4u80ODXfFam_k"
+        "KG0aTi665rwtwGZovR1a7zBcynWthe-o7UIOY7mhFpJofgajhSbY-2aAWdzUj3W6nYx0WtzS6ce9gLBhZ1uU1H"
+        "oiOvueEdM4SeOBVrvuSCGF1rRZ-riTuXFN6-r4GnQt56evBJaTWHZ5I5V30GP-AFm7CZc="
+    ),
 }
 
 

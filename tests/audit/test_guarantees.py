@@ -24,6 +24,7 @@ from cronpoll import Registration
 from cronpoll.audit import promises as p
 from cronpoll.audit.judge import Audit, Report
 from cronpoll.audit.promises import ASSUMED, GUARANTEES
+from cronpoll.cli.auditing import sentence
 from cronpoll.core import events as e
 from cronpoll.core.machine import apply
 from cronpoll.core.model import Book
@@ -805,6 +806,22 @@ def test_what_is_not_judged_is_said_of_each_task_and_is_not_called_kept() -> Non
     assert all("Europe/Berlin is not known here" in text for _, text in report.unjudged)
     verdicts = {verdict.guarantee: verdict.verdict for verdict in report.verdicts}
     assert verdicts[p.ACCOUNTED] == "inconclusive"
+
+
+def test_events_that_are_missing_in_the_middle_are_said_of_each_task() -> None:
+    journal: list[Book | e.Event] = [
+        event for event in read(TRACES / "good" / "ordinary.jsonl") if event.journaled
+    ]
+    first, last = len(journal) // 3, len(journal) // 2
+    while not between_batches(journal, last):
+        last += 1
+    report = Audit(ZoneInfo).see_all([*journal[:first], *begun_at(journal, last)]).report()
+    assert report.violations == []
+    names = {event.task_name for event in journal if isinstance(event, e.TaskAdded)}
+    assert {name for name, text in report.unjudged if "are missing" in text} == names
+    accounted = next(one for one in report.verdicts if one.guarantee is p.ACCOUNTED)
+    assert accounted.verdict == "inconclusive"
+    assert sentence(report).startswith("As far as it could be judged, every one of ")
 
 
 def test_a_state_and_nothing_more_is_clean(tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ BELIEVED = {
     ),
     "giving up in silence": (
         "test_what_is_not_judged_is_said_of_each_task_and_is_not_called_kept",
+        "test_events_that_are_missing_in_the_middle_are_said_of_each_task",
     ),
 }
 """Lies that were believed, and the bad traces or tests that show them."""

@@ -9,6 +9,7 @@ from cronpoll.audit.facts import (
     Facts,
     Run,
     Task,
+    text_of,
 )
 from cronpoll.core.model import (
     Book,
@@ -20,6 +21,8 @@ def begin(facts: Facts, book: Book) -> None:
     """The record begins here, or events before are missing: what the state says is believed."""
     if facts.events:
         facts.note("events are missing from the record; what happened in between is not judged")
+        text = f"events after {text_of(facts.last)} are missing: what happened then is not judged"
+        facts.missing.update(dict.fromkeys((*facts.tasks, *book.tasks), text))
     elif book.tasks:
         facts.note("the record begins with a state; what was before it is not judged")
     facts.tasks = {name: _from_state(facts, state) for name, state in book.tasks.items()}

@@ -243,6 +243,9 @@ def base_reset(facts: Facts, task: Task, event: e.TaskBaseReset) -> Found:
         # The one before may have been lost with its process.
         settled = max(settled, task.reset_by[1])
         said = said or event.settled_until == task.reset_by[1]
+    if facts.torn:
+        # Nor did all happen that was to happen when it died, as the end of a suspension.
+        said = said or event.settled_until <= settled
     if task.before_edit is not None and task.before_edit[0] == event.at:
         settled = max(settled, task.before_edit[1])  # it is found out together with an edit
         said = said or event.settled_until == task.before_edit[1]
