@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from cronpoll.audit.promises import Guarantee
-from cronpoll.audit.ticks import AnyTicks, NotCronError, Ticks, ZoneNamed, ticks_of
+from cronpoll.audit.ticks import AnyTicks, NotCronError, ZoneNamed, ticks_of
 from cronpoll.core import events as e
 from cronpoll.core.model import MICROSECOND, MILLISECOND, WRONG_CLOCK, TaskConfig
 
@@ -30,7 +30,7 @@ UNRECORDED: Final = timedelta(seconds=5, milliseconds=100)
 """Steps of the clock up to five seconds are not recorded, so elapsed time is known to that."""
 PATIENCE: Final = BOUND + UNRECORDED
 MISSED_COUNT: Final = 100
-"""Missed periods with chosen times are counted up to here, and in earlier records all were."""
+"""Earlier versions counted what was missed up to here, of windows at last."""
 MANY: Final = 9_000
 """Periods at once from which on the scheduler may leave some out: what is said of so many is not
 judged."""
@@ -93,7 +93,7 @@ class Span(NamedTuple):
     a bound.
 
     `periods` is how many periods they are, `instants` at how many instants; `settled` are others in
-    between, which have their outcome already.
+    between, which have their outcome already. `counted`: not so many that nobody counts them here.
     """
 
     first: datetime
@@ -102,6 +102,14 @@ class Span(NamedTuple):
     periods: int
     instants: int
     settled: int
+    counted: bool = True
+
+    def says(self, number: int) -> bool:
+        """Whether a record of these may give that number. Earlier versions counted up to a bound,
+        and so does the scheduler where it would have to draw too many."""
+        if number == self.periods or number == MISSED_COUNT < self.periods:
+            return True
+        return not self.counted and number > MISSED_COUNT
 
 
 class Recovery(NamedTuple):
@@ -275,12 +283,17 @@ class Task:
                     break
         if first is None:
             return None
-        if isinstance(ticks, Ticks) and periods == MISSED_COUNT:
-            every = {*self.handled, *self.executed}
-            known = [due for due in every if first < due < last[0] and ticks.nominal(due)]
-            settled = len(known)
-            left_out = without is not None and first < without < last[0] and without not in every
-            periods = instants = 1 + ticks.number(first, last[0]) - settled - left_out
+        if periods < MISSED_COUNT:
+            return Span(first, *last, periods, instants, settled)
+        number = ticks.number(first - MICROSECOND, last[0])
+        if number is None:
+            return Span(first, *last, periods, instants, settled, counted=False)
+        every = {*self.handled, *self.executed}
+        dues = [ticks.due_at(period) for period in every]
+        settled = sum(due is not None and first <= due <= last[0] for due in dues)
+        of_it = None if without is None or without in every else ticks.due_at(without)
+        left_out = of_it is not None and first <= of_it <= last[0]
+        periods = instants = number - settled - left_out
         return Span(first, *last, periods, instants, settled)
 
     def first_open(self, ticks: AnyTicks, since: datetime) -> datetime | None:

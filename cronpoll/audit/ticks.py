@@ -40,6 +40,8 @@ _TRIED_PERIODS: Final = 3_000
 _TRIED_DAYS: Final = 400
 """Periods on days that the constraints allow, and still without a time, after which there is none:
 two days of minutes, or so many that they reach over more than a year."""
+_DRAWN: Final = 12_000
+"""So many periods are drawn at most to count others: more than begin in a window of a week."""
 _WIDEST: Final = timedelta(days=64)
 _LONG_AGO: Final = datetime(1900, 1, 1, tzinfo=UTC)
 _FLOAT_ERROR: Final = 1e-6
@@ -618,6 +620,34 @@ class Chosen:
                 found.append((chosen, nominal))
             nominal = self.nominals.after(nominal)
         return sorted(found)
+
+    def number(self, after: datetime, until: datetime) -> int | None:
+        """How many chosen times lie in (after, until]; None if they are too many to draw.
+
+        A window that lies in there as a whole has its time there, if nothing refuses it: only those
+        that reach across an end are drawn.
+        """
+        first, last = after - self._behind - SECOND, until + self._before + SECOND
+        inner = after + self._before + SECOND, until - self._behind - SECOND
+        if self._constrained or inner[0] >= inner[1]:
+            return self._drawn_between((first, last), after, until)
+        edges = (first, inner[0]), (inner[1], last)
+        drawn = [self._drawn_between(edge, after, until) for edge in edges]
+        sure = self.nominals.number(*inner)
+        return None if None in drawn else sure + sum(filter(None, drawn))
+
+    def _drawn_between(
+        self, nominals: tuple[datetime, datetime], after: datetime, until: datetime
+    ) -> int | None:
+        """Of the periods in (first, last], how many choose a time in (after, until]."""
+        if self.nominals.number(*nominals) > _DRAWN:
+            return None
+        nominal, found = self.nominals.after(nominals[0]), 0
+        while nominal is not None and nominal <= nominals[1]:
+            chosen = self.chosen(nominal)
+            found += chosen is not None and after < chosen <= until
+            nominal = self.nominals.after(nominal)
+        return found
 
     def nominal(self, due: datetime) -> datetime | None:
         """The nominal minute whose chosen time this is."""

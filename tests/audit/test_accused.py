@@ -93,6 +93,18 @@ LIVES = {
         "KG0aTi665rwtwGZovR1a7zBcynWthe-o7UIOY7mhFpJofgajhSbY-2aAWdzUj3W6nYx0WtzS6ce9gLBhZ1uU1H"
         "oiOvueEdM4SeOBVrvuSCGF1rRZ-riTuXFN6-r4GnQt56evBJaTWHZ5I5V30GP-AFm7CZc="
     ),
+    "windows over twelve years that a clock skipped, counted one by one": (
+        "eNqVU02P2jAQ_SuRj5V363xBya3nqreeihBynAEiHBv5A5ai_PeOw24wy4dawcEavzcz7_nlRKzjxpGKZCybvL"
+        "AC_7_SospYxdhvQskfrQBvv9uWf_2h5ZY7jlXH7daSan4iinfhXmBRGK3wiKcaNnzfam8CZj5lryyfpnTFpQWK"
+        "A31da6PIgs4Lxq4vd0YLsJYsFpQYcOa4bEDyI6lSHNp2cH8doZXwxoASiCRcSn3Aasffltw56HYO98gpaYA3sg"
+        "0NJoxRIrXYIlwilK8cGDzXpF-EDWF3VvdeL2evLNChQczKS5k0rd0GXqe9QvcynKYNNs4Y6-nIm0a0nT6ASaRG"
+        "cWf_SDW6xy_usZdylnw5_x466YyHQc4qeWbYfVuCjdrj0pPys0dYsDuDLoXdDq1qkICnTjfDlgbFNtih8Ya7Vq"
+        "ufSEG5BM1wpq19qEWqlDYdlwQBdrDghMYiEdZhmwPAVh6xmeUyxO8t4LTCEuKGufOUZjSnBS0Xfd9_GJxG9g7p"
+        "KdN89Bia1mHL9_n1rdH1k5g-ziL9L-OLMghZig1X6zDTgAV3E9KVNnXbPH-O_BJMTvpIeBrl6oBy1okYwnwJZD"
+        "79VuQYRjb6dhXMdNA69hBcCZAX5wSJsRl7nY1Q49UDXIZfSYQD6xFzH1pcj-_0HqLdiyvkVVeLEf787RXs4bLC"
+        "cLtJWpXwRGD8I9Is4kwmEeXe153H4Nh77mKBF0J5a3Yc039bK7t-osAhH6-JmkPstF9vSHUOpXV6txzDhETYA4"
+        "aya5V3cAb1fwFtedb4"
+    ),
 }
 
 

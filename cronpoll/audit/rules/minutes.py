@@ -10,7 +10,6 @@ from typing import Final
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import (
     MANY,
-    MISSED_COUNT,
     Doubt,
     Facts,
     Span,
@@ -113,9 +112,8 @@ def _differs(
         return broken(p.ACCOUNTED, f"the first due instant not settled was {text_of(first)}")
     if span.last != told.last or told.last > event.at:
         return broken(p.ACCOUNTED, f"the last due instant not settled was {text_of(span.last)}")
-    bounded = told.number == MISSED_COUNT < span.periods
     as_instants = not facts.effects and told.number == span.instants
-    if told.number != span.periods and not as_instants and not bounded:
+    if not span.says(told.number) and not as_instants:
         if span.periods < told.number <= span.periods + span.settled:
             return broken(p.PERMANENT, "counts periods that have an outcome already")
         return broken(p.ACCOUNTED, f"{span.periods} were due, not {told.number}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cronpoll.audit import promises as p
-from cronpoll.audit.facts import MISSED_COUNT, Facts, Task, text_of
+from cronpoll.audit.facts import Facts, Task, text_of
 from cronpoll.audit.fold.registrations import passed_until, suspension_end
 from cronpoll.audit.rules.finding import Found, Rule, Wrong, broken, rule, unless
 from cronpoll.audit.rules.orders import unsure
@@ -79,8 +79,8 @@ def _passed(facts: Facts, task: Task, event: e.TaskResumed) -> list[Wrong]:
     if not facts.effects and span is not None and event.count == span.instants:
         count = event.count
     also_owed = facts.effects and task.owed_at is not None
-    if event.count - also_owed == MISSED_COUNT < count:
-        count = MISSED_COUNT
+    if span is not None and span.says(event.count - also_owed):
+        count = event.count - also_owed
     if also_owed:
         first, last, count = task.owed_at, last or task.owed_at, count + 1
     told = (event.first_passed, event.last_passed, event.count, event.open_at)
