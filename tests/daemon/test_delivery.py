@@ -230,10 +230,10 @@ TASK = '\n[[task]]\nname = "t"\ncron = "* * * * *"\ncommand = ["true"]\n'
             '[notify.a]\ntimeout = "1s"',
             "f:1:1: [notify.a]: expected one of command, webhook, mail, ping, apprise",
         ),
-        ('[notify.a]\nping = "x"', "f:2:8: ping: found a value of type str; expected an address"),
+        ('[notify.a]\nping = "x"', "f:2:8: ping: found text; expected an address"),
         (
             '[notify.a]\napprise = "x"',
-            "f:2:11: apprise: found a value of type str; expected an address of apprise",
+            "f:2:11: apprise: found text; expected an address of apprise",
         ),
         (
             '[daemon]\nnotify = "a"\n[notify.a]\nping = "http://x"',
