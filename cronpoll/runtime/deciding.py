@@ -27,7 +27,8 @@ class Batch:
     events: in order. steps: with the tasks they are of. runs: to be launched; admitted: those of
     them that had waited. leaving: who does not wait for a slot any more. answers: to orders. ends:
     runs that somebody wants to end. names: everybody who was looked at, to be looked at again if
-    nothing comes of it; again: who is to be looked at again in any case.
+    nothing comes of it; again: who is to be looked at again in any case; unfinished: some of them
+    because there was too much to draw for one go.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Batch:
         "names",
         "runs",
         "steps",
+        "unfinished",
     )
 
     def __init__(self) -> None:
@@ -52,6 +54,11 @@ class Batch:
         self.ends: list[str] = []
         self.names: dict[str, None] = {}
         self.again: dict[str, None] = {}
+        self.unfinished = False
+
+    def put_off(self, name: str) -> None:
+        self.again[name] = None
+        self.unfinished = True
 
     def add(self, entry: Entry, step: Step) -> None:
         self.steps.append((entry, step))
@@ -113,12 +120,13 @@ class Decider:
             if name in searching:
                 continue
             if allowance.together <= 0 and self._windowed(name):
-                batch.again[name] = None
+                batch.put_off(name)
             else:
                 free -= self._consider(name, batch, now, free)
         for name in searching:
             if allowance.left <= 0:
-                batch.again[name] = self._searching[name] = None
+                batch.put_off(name)
+                self._searching[name] = None
             elif name in looks:
                 free -= self._consider(name, batch, now, free)
         for order in self._orders.take():
@@ -165,7 +173,8 @@ class Decider:
             step = steps.next_step(entry.state, entry.timers, entry.group, now, since)
         except SearchUnfinishedError:
             del batch.names[name]
-            batch.again[name] = self._searching[name] = None
+            batch.put_off(name)
+            self._searching[name] = None
             return 0
         if step.start is None:
             if (

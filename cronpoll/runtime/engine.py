@@ -621,7 +621,7 @@ class Engine:
         with Allowance(_DRAWS) as allowance:
             batch = self._decider.decide(looks, now, allowance)
         self._look.update(batch.again)
-        return batch, bool(self._new or batch.again)
+        return batch, bool(self._new or batch.unfinished)
 
     async def _write_backlog(self) -> None:
         try:
