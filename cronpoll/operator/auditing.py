@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -56,7 +56,7 @@ def judged(kronjob: Object, jobs: Sequence[Object], now: datetime) -> tuple[int,
     if "ledger" not in status:
         return 0, ["it has no ledger: no operator has looked at it"]
     try:
-        ledger = decoded(status["ledger"])
+        ledger = decoded(status["ledger"], found.identity)
     except UnreadableLedgerError as error:
         return 0, [str(error)]
     try:
@@ -155,8 +155,8 @@ def _jobs(name: str, uid: str, ledger: Ledger, jobs: Sequence[Object]) -> Iterat
             continue
         text = (found["metadata"].get("annotations") or {}).get(OF_PERIOD, "")
         try:
-            period = datetime.fromisoformat(text)
-        except ValueError:
+            period = datetime.fromisoformat(text).astimezone(UTC)
+        except (ValueError, OverflowError):
             yield f"the Job {job.name} is without a period"
             continue
         periods[text] += 1

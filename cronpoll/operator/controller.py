@@ -74,6 +74,11 @@ Happened = Callable[[Object, e.Event], None]
 """Told of every event, once it is durable, with the KronJob."""
 
 
+def _ours_is_raised(_: Key, error: Exception) -> None:
+    if not isinstance(error, ApiError):
+        raise error
+
+
 class _Look(NamedTuple):
     """What a look has found. `verified_at`: when that was known to be the newest; `after`: which
     was after the Jobs were seen."""
@@ -91,10 +96,12 @@ class Controller:
         happened: Happened = lambda _, __: None,
         created: Callable[[Run, datetime], None] = lambda _, __: None,
         forgotten: Callable[[Key], None] = lambda _: None,
+        failed: Callable[[Key, Exception], None] = _ours_is_raised,
         crowd: int = CROWD,
     ) -> None:
+        """`failed`: told of every look that has failed; it is repeated, later each time."""
         self._api, self._clock, self._happened = api, clock, happened
-        self._created, self._forgotten = created, forgotten
+        self._created, self._forgotten, self._failed = created, forgotten, failed
         self.queue = WorkQueue(clock, crowd)
         self.kronjobs = KronJobs(self._wake)
         self.jobs = OurJobs(self._wake)
@@ -117,8 +124,10 @@ class Controller:
         """A look at a key that was taken from the queue."""
         try:
             await self.look(key)
-        except ApiError as error:
-            self.queue.failed(key, error.retry_after)
+        except Exception as error:
+            # Ours, too: one KronJob that cannot be worked on must not keep all others waiting.
+            self.queue.failed(key, error.retry_after if isinstance(error, ApiError) else None)
+            self._failed(key, error)
         else:
             self.queue.succeeded(key)
         finally:
@@ -160,7 +169,7 @@ class Controller:
             self._trouble.pop(key, None)  # it was about another spec
             self._refused.pop(key, None)
         try:
-            ledger = decoded(status["ledger"]) if "ledger" in status else None
+            ledger = decoded(status["ledger"], "/".join(key)) if "ledger" in status else None
         except UnreadableLedgerError as error:
             await self._told(key, found, Trouble("Ready", "LedgerUnreadable", str(error)))
             return

@@ -4,8 +4,9 @@ itself."""
 from __future__ import annotations
 
 import copy
+import re
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from cronpoll.core.text import utc_text
 from cronpoll.operator.api import (
@@ -20,6 +21,9 @@ from cronpoll.operator.decision import Job
 from cronpoll.operator.fields import API_VERSION, KIND
 from cronpoll.operator.kronjob import KronJob
 from cronpoll.operator.ledger import Run
+
+_GENERATION: Final = re.compile("[0-9]{1,18}")
+"""Anybody may write into a Job."""
 
 
 def job_manifest(kronjob: KronJob, run: Run) -> Object:
@@ -91,7 +95,7 @@ def job_of(found: Object) -> Job:
         None if started is None else datetime.fromisoformat(started),
         held,
         str(metadata.get("resourceVersion", "")) if held else "",
-        int(generation) if generation.isdecimal() else 0,
+        int(generation) if _GENERATION.fullmatch(generation) else 0,
     )
 
 

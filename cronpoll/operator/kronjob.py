@@ -240,9 +240,24 @@ def _by_calendar(spec: dict[str, Any]) -> Iterator[Problem]:
             except WrongError as wrong:
                 yield Problem(("spec", part), str(wrong))
     work = spec.get("jobTemplate")
-    pod = work.get("spec", {}).get("template") if isinstance(work, dict) else None
-    if isinstance(work, dict) and isinstance(work.get("spec"), dict) and not isinstance(pod, dict):
-        yield Problem(("spec", "jobTemplate", "spec"), "the field template is missing")
+    if isinstance(work, dict) and isinstance(work.get("spec"), dict):
+        yield from _of_pod(work["spec"])
+
+
+def _of_pod(job: dict[str, Any]) -> Iterator[Problem]:
+    """Of the template, what a Job cannot be made without. The rest of it the API server judges,
+    when the Job is created."""
+    path: Path = ("spec", "jobTemplate", "spec")
+    value: Any = job
+    for part in ("template", "metadata", "annotations"):
+        path, value = (*path, part), value.get(part)
+        if value is None and part != "template":
+            return
+        if not isinstance(value, dict):
+            missing = "the field template is missing"
+            text = missing if value is None else f"expected an object, not {_shown(value)}"
+            yield Problem(path[:-1] if value is None else path, text)
+            return
 
 
 # -- the value -------------------------------------------------------------------------------------

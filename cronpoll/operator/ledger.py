@@ -123,8 +123,9 @@ def encoded(ledger: Ledger) -> dict[str, Any]:
     return plain
 
 
-def decoded(written: Any) -> Ledger:
-    """The ledger of a status. `UnreadableLedgerError` if it is none of this version."""
+def decoded(written: Any, identity: str | None = None) -> Ledger:
+    """The ledger of a status. `UnreadableLedgerError` if it is none of this version, or of another
+    KronJob than that one: a status can be copied."""
     try:
         if written["format"] not in (1, FORMAT):  # the first has no plan
             raise UnreadableLedgerError(
@@ -141,6 +142,11 @@ def decoded(written: Any) -> Ledger:
             f"the ledger in the status cannot be read ({error}); restore it, or delete the "
             "KronJob and create it again, after which nothing of the past is owed"
         ) from error
+    if identity not in (None, task.task_name):
+        raise UnreadableLedgerError(
+            f"the ledger in the status is that of {task.task_name}; delete this KronJob and create "
+            "it without a status"
+        )
     return Ledger(task, runs, entries, plan)
 
 

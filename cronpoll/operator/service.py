@@ -9,17 +9,19 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from traceback import format_exception
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from cronpoll.core import events as e
 from cronpoll.core.text import utc_text
-from cronpoll.operator.api import Kind, Object
+from cronpoll.operator.api import ApiError, Kind, Object
 from cronpoll.operator.controller import Controller
 from cronpoll.operator.lease import Election
 from cronpoll.operator.ledger import Run
 from cronpoll.operator.metrics import Metrics
+from cronpoll.operator.queue import Key
 from cronpoll.operator.server import Server
 from cronpoll.operator.telling import Teller
 from cronpoll.operator.watching import RELIST, Follower
@@ -29,6 +31,8 @@ _STOP: Final = 20.0
 """Seconds that a stop gives to requests under way; Kubernetes gives 30 to all of it."""
 _STALE: Final = 3.0
 """Lists that are missing, in times of the interval, before /healthz says so."""
+_ERROR: Final = 1_000
+"""Characters of an error in the log."""
 
 
 class Settings(NamedTuple):
@@ -80,6 +84,7 @@ class Service:
             self._happened,
             self._job_created,
             lambda key: metrics.forget(*key),
+            self._look_failed,
         )
         namespace = settings.namespace
         self._followers = [
@@ -115,8 +120,19 @@ class Service:
     def _job_created(self, run: Run, at: datetime) -> None:
         self._metrics.created((at - run.due_at).total_seconds())
 
-    def _followed(self, what: str, kind: Kind) -> None:
+    def _look_failed(self, key: Key, error: Exception) -> None:
+        line = {"kronjob": "/".join(key), "error": str(error)[:_ERROR]}
+        if not isinstance(error, ApiError):
+            line |= {"error": repr(error)[:_ERROR], "traceback": "".join(format_exception(error))}
+        self._log("KronJobFailed", **line)
+
+    def _followed(self, what: str, kind: Kind, error: str) -> None:
         self._metrics.watches[what, kind.plural] += 1
+        if error:
+            self._log("WatchFailed", resource=kind.plural, what=what, error=error[:_ERROR])
+
+    def _log(self, event: str, **values: Any) -> None:
+        log({"event": event, "at": utc_text(self._clock.wall()), **values})
 
     # -- health --
 
@@ -145,7 +161,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        log({"event": "OperatorStarted", "at": utc_text(self._clock.wall()), "operator": self.me})
+        self._log("OperatorStarted", operator=self.me)
         web = await self._serve()
         tasks = self._begun(
             *(follower.run for follower in self._followers),
@@ -158,7 +174,7 @@ class Service:
             [stopping, *tasks, *workers], return_when=asyncio.FIRST_COMPLETED
         )
         await self._end(workers, tasks, web)
-        log({"event": "OperatorStopped", "at": utc_text(self._clock.wall()), "operator": self.me})
+        self._log("OperatorStopped", operator=self.me)
         for task in done - {stopping}:
             await task  # what ended by itself has failed, and this says how
         stopping.cancel()
@@ -231,7 +247,7 @@ class Service:
         site = web.TCPSite(runner, self._settings.address, self._settings.port)
         await site.start()
         where = [f"{each[0]}:{each[1]}" for each in runner.addresses]
-        log({"event": "OperatorServing", "at": utc_text(self._clock.wall()), "addresses": where})
+        self._log("OperatorServing", addresses=where)
         return runner
 
 

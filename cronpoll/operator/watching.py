@@ -171,7 +171,7 @@ class Follower:
         known: KronJobs | OurJobs,
         namespace: str | None,
         clock: Clock,
-        told: Callable[[str, Kind], None] = lambda _, __: None,
+        told: Callable[[str, Kind, str], None] = lambda *_: None,
         relist: float = RELIST,
     ) -> None:
         self._api, self._known, self._namespace, self._clock = api, known, namespace, clock
@@ -188,18 +188,18 @@ class Follower:
                 version = await self._list()
                 failures, self.trouble = 0, ""
                 await self._watch(version)
-            except GoneError:
-                self._told("gone", self._known.kind)
+            except GoneError as error:
+                self._told("gone", self._known.kind, error.message)
             except ApiError as error:
                 failures += 1
                 self.trouble = error.message
-                self._told("failed", self._known.kind)
+                self._told("failed", self._known.kind, error.message)
                 delay = min(FIRST_DELAY * 2 ** min(failures, 20), _LONGEST_DELAY)
                 await self._clock.wait(max(delay, error.retry_after or 0.0), waker)
 
     async def _list(self) -> str:
         """Page by page, so that a large list is never in memory as a whole."""
-        self._told("list", self._known.kind)
+        self._told("list", self._known.kind, "")
         left: Any = self._known.begin()
         page = await self._api.page(self._known.kind, self._namespace, self._known.selector)
         while True:
@@ -238,7 +238,7 @@ class Follower:
                 failures += 1
                 if failures > 5:
                     raise
-                self._told("broken", self._known.kind)
+                self._told("broken", self._known.kind, error.message)
                 delay = min(FIRST_DELAY * 2 ** min(failures, 20), _LONGEST_DELAY)
                 await self._clock.wait(max(delay, error.retry_after or 0.0), waker)
 
