@@ -19,6 +19,8 @@ _LATE: Final = timedelta(seconds=1)
 _NOTES_SHOWN: Final = 20
 _HEADS: Final = ("TASK", "STARTS", "LATE", "MISSED", "SKIPPED", "LONGEST GAP")
 _DISPENSABLE: Final = (5, 2, 4)
+_COUNTED: Final = {e.TaskRunStarted, e.TaskMissed, e.TaskSkipped, e.TaskMinuteNonexistent}
+"""Most events are none of these."""
 
 
 class _Task:
@@ -55,7 +57,7 @@ class Tally(Observer):
 
     def __call__(self, event: e.Event, _error: BaseException | None = None) -> None:
         self.now = event.at
-        if isinstance(event, e.TaskRunCompleted):
+        if type(event) not in _COUNTED:
             return
         if isinstance(event, e.TaskRunStarted):
             self._tasks[event.task_name].started(event)
@@ -64,9 +66,9 @@ class Tally(Observer):
                 day = event.task_name, f"{there:%Y-%m-%d}"
                 self._repeated[day] = self._repeated.get(day, 0) + 1
         elif isinstance(event, (e.TaskMissed, e.TaskSkipped)):
-            kind, passed = reasons.passed(event)
+            what, passed = reasons.passed(event)
             task = self._tasks[event.task_name]
-            setattr(task, kind, getattr(task, kind) + passed.number)
+            setattr(task, what, getattr(task, what) + passed.number)
         elif isinstance(event, e.TaskMinuteNonexistent):
             self._never.setdefault(event.wall_time, []).append(event.task_name)
 

@@ -139,6 +139,7 @@ class SimulatedClock:
         self._suspended_seconds = 0.0
         self._origin: float | None = None
         self._known: SimulatedLoop | None = None
+        self._leaping: _LeapingSelector | None = None
         self._seen: tuple[float, datetime] | None = None
         self._waiting: Waker | None = None
         self._follow = follow
@@ -146,10 +147,11 @@ class SimulatedClock:
         self.boots = 1
 
     def _loop(self) -> SimulatedLoop:
-        loop = asyncio.get_running_loop()
-        return loop if loop is self._known else self._get_to_know(loop)
+        return self._get_to_know() if self._known is None else self._known
 
-    def _get_to_know(self, loop: asyncio.AbstractEventLoop) -> SimulatedLoop:
+    def _get_to_know(self) -> SimulatedLoop:
+        """Once: to ask which loop runs costs a system call, and a clock is read all the time."""
+        loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop), (
             "a simulated clock needs a simulated loop: see cronpoll.testing.run"
         )
@@ -160,12 +162,10 @@ class SimulatedClock:
         return f"boot {self.boots}"
 
     def monotonic(self) -> float:
-        self._loop()
-        return self._leaping.elapsed + self._suspended_seconds
+        return (self._leaping or self._loop().leaping).elapsed + self._suspended_seconds
 
     def wall(self) -> datetime:
-        self._loop()
-        elapsed = self._leaping.elapsed
+        elapsed = (self._leaping or self._loop().leaping).elapsed
         if self._seen is not None and self._seen[0] == elapsed:  # it is asked often at one moment
             return self._seen[1]
         if self._origin is None:
