@@ -720,15 +720,22 @@ def due_after(
 ) -> e.TaskDueAfter:
     """What a success of the task after which this one is started makes due. While it is suspended
     nothing starts, and under "forbid" nothing that falls into its own run; nor is a period started
-    again that it was given by another schedule, which has been edited since."""
+    again that it was given by another schedule, which has been edited since. Of what this one was
+    started for last, only the last is known: so what lies before that, and before the edit, gets no
+    start. One that is owed for a later period stands for this one, too."""
     passed = ""
-    if period in (task.period or task.due_at, task.owed_period or task.owed_at):
+    last, owed = task.period or task.due_at, task.owed_period or task.owed_at
+    if period in (last, owed):
         passed = reasons.HAD_ITS_START
     elif task.is_suspended:
         passed = reasons.SUSPENDED
     elif task.runs and task.config.options.concurrency == "forbid":
         passed = reasons.STILL_RUNNING
-    overtakes = None if passed else task.owed_period or task.owed_at
+    elif (owed is not None and period < owed) or (
+        last is not None and period < last and period <= task.registered_at <= now
+    ):
+        passed = reasons.OVERTAKEN
+    overtakes = None if passed else owed
     return e.TaskDueAfter(now, task.task_name, now, period, upstream, run_id, passed, overtakes)
 
 

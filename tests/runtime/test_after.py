@@ -3,6 +3,7 @@ record that is made here (`tests/audit/records.py` has its own)."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -237,6 +238,46 @@ async def test_a_period_that_is_owed_already_is_owed_once() -> None:
     assert world.starts("then") == ["2026-03-02T12:10:00Z"]
     assert [event.overtakes for event in world.events("TaskDueAfter")] == [None, None]
     assert parts(world, "then") == {"due": 1, "late": 1}
+    assert accusations(world) == []
+
+
+@simulated
+@pytest.mark.parametrize("before", ["a", None])
+async def test_an_edit_gives_no_period_a_second_start_that_another_has_followed(
+    before: str | None,
+) -> None:
+    a = Registration("a", "* * * * *", Job(), minutes(5))
+    b = Registration("b", "* * * * *", Job(seconds=110), minutes(5))
+    world = World("2026-03-02T11:50:10Z")
+    timed = Registration("then", "* * * * *", Job(), minutes(5))
+    await world.boot([a, b, timed if before is None else then(Job(), after=before)])
+    await world.until("2026-03-02T11:51:30Z")
+    await world.reload([a, b, then(Job(), after="b")])
+    await world.until("2026-03-02T11:56:30Z")
+    started = [event for event in world.events("TaskRunStarted") if event.task_name == "then"]
+    served = [event.period or event.due_at for event in started]
+    assert [period.minute for period in served] == [50, 51, 52, 53]
+    passed = [event.passed for event in world.events("TaskDueAfter") if event.after == "b"]
+    assert passed == ["overtaken by a later period", "", ""]
+    assert parts(world, "then") == {"due": 4, "in_time": 4}
+    assert accusations(world) == []
+
+
+@simulated
+async def test_an_earlier_period_does_not_take_the_place_of_a_later_one() -> None:
+    world = World("2026-03-02T11:49:10Z")
+    lengths = iter([90.0])
+
+    async def job() -> None:
+        await asyncio.sleep(next(lengths, 5.0))
+
+    often = Registration("first", "50,51 * * * *", job, minutes(5), concurrency="allow")
+    holder = Registration("holder", "50 * * * *", Job(seconds=200), minutes(5), lock="l")
+    await world.boot([holder, often, then(Job(), lock="l")])
+    await world.until("2026-03-02T11:56:30Z")
+    assert world.starts("then", "period") == ["2026-03-02T11:51:00Z"]
+    assert why(world, "then", "11:50") == ("skipped", "skipped: overtaken by a later period")
+    assert why(world, "then", "11:51")[0] == "started"
     assert accusations(world) == []
 
 

@@ -227,7 +227,11 @@ class Model:
                 continue
             passed = other.asleep or (bool(other.runs) and other.plan.concurrency == "forbid")
             owed = other.owed and (other.owed.period or other.owed.due)
-            if not passed and run.period not in (other.period or other.due, owed):
+            last = other.period or other.due
+            passed = passed or run.period in (last, owed) or (owed and run.period < owed)
+            if last and run.period < last and run.period <= other.since <= self.now:
+                passed = True  # another schedule may have started it for this period
+            if not passed:
                 other.owed = Owed(self.now, run.period)
             self.followers.append(name)
 
@@ -470,7 +474,7 @@ class Model:
 
     def add(self, plan: TaskPlan, before: Task | None) -> None:
         zone, ticks = self.calendar(plan)
-        task = self.tasks[plan.name] = Task(plan, zone, ticks, self.opening(plan))
+        task = self.tasks[plan.name] = Task(plan, zone, ticks, self.opening(plan), self.now)
         if self.waiting is not None:
             task.base = max(task.base, self.waiting.recorded)
         if before is not None:
@@ -537,7 +541,7 @@ class Model:
             if self.waiting is not None:
                 task.base = max(task.base, self.waiting.recorded)
             self.widen(task, old, plan)
-            task.zone, task.ticks = zone, ticks
+            task.zone, task.ticks, task.since = zone, ticks, self.now
         task.plan = plan
         if plan.interrupted == "abandon":
             task.interrupted = False

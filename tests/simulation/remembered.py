@@ -94,13 +94,14 @@ class Owed(NamedTuple):
 
 @dataclass
 class Task:
-    """What is remembered of a name. `began`, `ended`: of the last run that ended, by schedule or by
-    hand."""
+    """What is remembered of a name. `since`: when its schedule was registered. `began`, `ended`: of
+    the last run that ended, by schedule or by hand."""
 
     plan: TaskPlan
     zone: str
     ticks: AnyTicks
     base: datetime
+    since: datetime
     registered: bool = True
     served: datetime | None = None
     served_from: datetime | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from cronpoll.audit import promises as p
@@ -28,18 +29,27 @@ def follows(facts: Facts, task: Task, event: e.TaskDueAfter) -> Found:
 
 def gets_a_start(facts: Facts, task: Task, event: e.TaskDueAfter) -> Found:
     """Unless it is suspended, or falls into a run and may not wait for its end, or its period was
-    given one before. One that was owed before is overtaken, and that is said."""
-    again = event.period in (task.nominal or task.period, task.owed_nominal or task.owed_at)
+    given one before (or may have been, by a schedule that was edited), or a later one is owed. One
+    that was owed before is overtaken, and that is said."""
+    owed = task.owed_nominal or task.owed_at
     rests = task.asleep or (bool(task.runs) and task.config.options.concurrency == "forbid")
-    rests = rests or again
+    rests = rests or _stood_for(task, event, owed)
     unseen = facts.torn or (facts.began_blind and bool(event.passed))
     found: list[Wrong] = []
     if rests != bool(event.passed) and (facts.durable or not unseen):
         found += broken(p.FOR_CAUSE, f"it {'may not' if rests else 'has to'} get a start")
-    before = None if event.passed else task.owed_nominal or task.owed_at
+    before = None if event.passed else owed
     if event.overtakes != before and (facts.durable or not facts.torn):
         found += broken(p.ACCOUNTED, f"what had stayed owed was {text_of(before)}")
     return found
+
+
+def _stood_for(task: Task, event: e.TaskDueAfter, owed: datetime | None) -> bool:
+    """Whether another start stands for this one: for the same period, or for a later one."""
+    last, period = task.nominal or task.period, event.period
+    if period in (last, owed) or (owed is not None and period < owed):
+        return True
+    return last is not None and period < last and period <= task.registered_at <= event.at
 
 
 def nothing_left_out(facts: Facts, event: e.Event) -> list[Wrong]:
