@@ -150,7 +150,8 @@ def _written(results: list[Any], output: str | None, force: bool) -> None:
     from cronpoll.operator.manifests import text
     from cronpoll.operator.migrating import Untranslated
 
-    made, wrong = [], 0
+    made: dict[tuple[str, str], Any] = {}
+    wrong = 0
     for result in results:
         if isinstance(result, Untranslated):
             wrong += 1
@@ -158,14 +159,19 @@ def _written(results: list[Any], output: str | None, force: bool) -> None:
                 f"{visible(result.name)}: not translated: {visible(result.reason)}", err=True
             )
             continue
-        name = visible(result.manifest["metadata"]["name"])
+        metadata = result.manifest["metadata"]
+        name, key = visible(metadata["name"]), (metadata.get("namespace", ""), metadata["name"])
+        if key in made:
+            wrong += 1
+            click.echo(f"{name}: left out: there is a KronJob of that name already", err=True)
+            continue
         for remark in result.remarks:
             click.echo(f"{name}: {visible(remark)}", err=True)
         for problem in problems_of(result.manifest):
             wrong += 1
             click.echo(f"{name}: {visible(str(problem))}", err=True)
-        made.append(result.manifest)
-    content = _HEAD + text(*made)
+        made[key] = result.manifest
+    content = _HEAD + text(*made.values())
     if output is None or output == "-":
         click.echo(content, nl=False)
     else:

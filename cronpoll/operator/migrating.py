@@ -9,10 +9,13 @@ minute, so the second is refused.)
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from cronpoll.core.dialect import UntranslatableError, timing, translated
 from cronpoll.core.periods import Constraints, Distribution, Spread
@@ -28,6 +31,24 @@ _SAME: Final = (
     "failedJobsHistoryLimit",
     "jobTemplate",
 )
+
+
+_NOTHING_LIKE_IT: Final = (
+    "on_change",
+    "interrupted",
+    "on_start",
+    "description",
+    "lock",
+    "tags",
+    "env_file",
+    "inherit_env",
+    "success_codes",
+    "nice",
+    "umask",
+    "limits",
+    "notify",
+)
+"""Options of a task. `after` excludes a cron."""
 
 
 class Untranslated(NamedTuple):
@@ -111,13 +132,20 @@ def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untra
     """A command task of a registry file as a KronJob that runs the command in that image."""
     if task.command is None:
         return Untranslated(task.name, "it has a callback; only a command can be run in a Pod")
+    if not task.cron:
+        return Untranslated(task.name, "it has no cron; a KronJob is due by a schedule")
     name = re.sub(r"[^a-z0-9-]+", "-", task.name.lower()).strip("-")[:NAME_LIMIT].strip("-")
     if not name:
         return Untranslated(task.name, "nothing of its name can be in the name of a KronJob")
-    remarks = []
-    if name != task.name:
-        remarks.append(f"it is called {name}: the seconds that a window chooses depend on the name")
+    remarks = [] if name == task.name else [f"the task is called {task.name!r}"]
+    if task.spread is not None and task.spread.window is not None:
+        remarks.append(
+            "its window chooses other seconds than before: they depend on the name, which is "
+            f"{namespace or 'NAMESPACE'}/{name} here"
+        )
     options = task.settings
+    if lost := _lost(options):
+        remarks.append(f"left out, a KronJob has nothing like it: {', '.join(lost)}")
     container: dict[str, Any] = {"name": "task", "image": image, "command": list(task.command)}
     if task.cwd is not None:
         container["workingDir"] = task.cwd
@@ -133,8 +161,10 @@ def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untra
     }
     if options.max_attempts is None:
         remarks.append("retries without bound become six (backoffLimit)")
+    if options.max_attempts != 1:
+        remarks.append("its retries wait as those of a Job: 10 s, then twice as long, up to 6 min")
     if options.timeout is not None:
-        job["activeDeadlineSeconds"] = max(int(options.timeout.total_seconds()), 1)
+        job["activeDeadlineSeconds"] = _seconds(options.timeout, "timeout", remarks)
     spec: dict[str, Any] = {
         "schedule": task.cron,
         "timeZone": task.timezone,
@@ -147,11 +177,24 @@ def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untra
     if options.catch_up != "once":
         spec["catchUp"] = options.catch_up
     if options.deadline is not None:
-        spec["startingDeadlineSeconds"] = int(options.deadline.total_seconds())
+        spec["startingDeadlineSeconds"] = _seconds(options.deadline, "deadline", remarks)
     spec |= {} if task.spread is None else spread_spec(task.spread)
     spec |= {"suspend": True, "jobTemplate": {"spec": job}}
     place = {} if namespace is None else {"namespace": namespace}
     return Translated(_manifest({"name": name, **place}, spec), tuple(remarks))
+
+
+def _lost(task: Any) -> list[str]:
+    """The options of a task that it uses, and for which there is nothing."""
+    otherwise = {field.name: field.default for field in msgspec.structs.fields(task)}
+    return [name for name in _NOTHING_LIKE_IT if getattr(task, name) != otherwise[name]]
+
+
+def _seconds(given: timedelta, name: str, remarks: list[str]) -> int:
+    seconds = given.total_seconds()
+    if not seconds.is_integer():
+        remarks.append(f"{name}: {seconds:g} s are rounded up to whole seconds")
+    return math.ceil(seconds)
 
 
 def spread_spec(spread: Spread) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def test_what_cannot_be_translated_is_told(schedule: str) -> None:
     assert "report: " in done.stderr
 
 
-def test_command_tasks_of_a_registry_file_become_kronjobs_with_the_same_seconds(
+def test_command_tasks_of_a_registry_file_become_kronjobs(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "tasks.toml"
@@ -98,6 +98,32 @@ def test_command_tasks_of_a_registry_file_become_kronjobs_with_the_same_seconds(
     needs = cronpoll("import", "--to-kronjob", str(file))
     assert needs.exit_code == 2
     assert "--image" in needs.stderr
+
+
+def test_what_a_kronjob_has_nothing_for_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.toml"
+    file.write_text(
+        '[[task]]\nname = "Night dump"\ncron = "0 1 * * 6"\ncommand = ["true"]\ndeadline = 1.5\nlock = "db"\nnice = 5\n'
+        'window = { mode = "after", duration = "90m" }\n'
+        '[[task]]\nname = "night-dump"\ncron = "0 2 * * *"\ncommand = ["false"]\nretry = { max_attempts = 1 }\n'
+        '[[task]]\nname = "then"\nafter = "night-dump"\ncommand = ["true"]\n'
+    )
+    file.chmod(0o600)
+    done = cronpoll("import", "--to-kronjob", str(file), "--image", "debian:12")
+    assert done.exit_code == 1  # not all of it is there
+    (found,) = yaml.safe_load_all(done.stdout)
+    assert found["spec"]["startingDeadlineSeconds"] == 2
+    assert done.stderr.splitlines() == [
+        "night-dump: the task is called 'Night dump'",
+        "night-dump: its window chooses other seconds than before: they depend on the name, which is "
+        "NAMESPACE/night-dump here",
+        "night-dump: left out, a KronJob has nothing like it: lock, nice",
+        "night-dump: retries without bound become six (backoffLimit)",
+        "night-dump: its retries wait as those of a Job: 10 s, then twice as long, up to 6 min",
+        "night-dump: deadline: 1.5 s are rounded up to whole seconds",
+        "night-dump: left out: there is a KronJob of that name already",
+        "then: not translated: it has no cron; a KronJob is due by a schedule",
+    ]
 
 
 def test_problems_of_a_manifest_have_their_place(tmp_path: Path) -> None:
