@@ -137,9 +137,7 @@ def served(directory: Path, *options: str, log: Any = None) -> Iterator[str]:
     """`cronpoll serve` as a process of its own. Its address."""
     command = [sys.executable, "-m", "cronpoll", "serve", "--state-dir", str(directory)]
     listen = () if "--listen" in options else ("--listen", "127.0.0.1:0")
-    process = subprocess.Popen(
-        [*command, *listen, *options], stdout=subprocess.PIPE, stderr=log or subprocess.DEVNULL
-    )
+    process = subprocess.Popen([*command, *listen, *options], stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None
         line = process.stdout.readline().decode()
