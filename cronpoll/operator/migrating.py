@@ -143,10 +143,21 @@ def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untra
             "its window chooses other seconds than before: they depend on the name, which is "
             f"{namespace or 'NAMESPACE'}/{name} here"
         )
-    options = task.settings
-    if lost := _lost(options):
+    if lost := _lost(task.settings):
         remarks.append(f"left out, a KronJob has nothing like it: {', '.join(lost)}")
-    container: dict[str, Any] = {"name": "task", "image": image, "command": list(task.command)}
+    spec = _spec(task, _job(task, image, remarks), remarks)
+    place = {} if namespace is None else {"namespace": namespace}
+    return Translated(_manifest({"name": name, **place}, spec), tuple(remarks))
+
+
+def _job(task: Task, image: str, remarks: list[str]) -> dict[str, Any]:
+    """What runs."""
+    options = task.settings
+    container: dict[str, Any] = {
+        "name": "task",
+        "image": image,
+        "command": list(task.command or ()),
+    }
     if task.cwd is not None:
         container["workingDir"] = task.cwd
     if task.env:
@@ -165,12 +176,17 @@ def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untra
         remarks.append("its retries wait as those of a Job: 10 s, then twice as long, up to 6 min")
     if options.timeout is not None:
         job["activeDeadlineSeconds"] = _seconds(options.timeout, "timeout", remarks)
+    return job
+
+
+def _spec(task: Task, job: dict[str, Any], remarks: list[str]) -> dict[str, Any]:
+    """When it runs."""
+    options = task.settings
+    policies = {word: name for name, word in CONCURRENCY.items()}
     spec: dict[str, Any] = {
         "schedule": task.cron,
         "timeZone": task.timezone,
-        "concurrencyPolicy": {word: name for name, word in CONCURRENCY.items()}[
-            options.concurrency
-        ],
+        "concurrencyPolicy": policies[options.concurrency],
     }
     if options.repeated_hour != "both":
         spec["repeatedHour"] = options.repeated_hour
@@ -179,9 +195,7 @@ def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untra
     if options.deadline is not None:
         spec["startingDeadlineSeconds"] = _seconds(options.deadline, "deadline", remarks)
     spec |= {} if task.spread is None else spread_spec(task.spread)
-    spec |= {"suspend": True, "jobTemplate": {"spec": job}}
-    place = {} if namespace is None else {"namespace": namespace}
-    return Translated(_manifest({"name": name, **place}, spec), tuple(remarks))
+    return {**spec, "suspend": True, "jobTemplate": {"spec": job}}
 
 
 def _lost(task: Any) -> list[str]:
