@@ -8,6 +8,7 @@ elapsed clock, because clocks of machines differ.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -30,8 +31,17 @@ def _micro(moment: datetime) -> str:
 
 
 class Election:
-    def __init__(self, api: Api, clock: Clock, namespace: str, name: str, me: str) -> None:
-        self._api, self._clock, self._me = api, clock, me
+    def __init__(
+        self,
+        api: Api,
+        clock: Clock,
+        namespace: str,
+        name: str,
+        me: str,
+        told: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        """`told`: of a change, and of what failed and why."""
+        self._api, self._clock, self._me, self._told = api, clock, me, told
         self._namespace, self._name = namespace, name
         self._seen: tuple[str, float] = ("", 0.0)
         self._renewed_at: float | None = None
@@ -44,19 +54,27 @@ class Election:
         while not self._ending:
             asked_at = self._clock.monotonic()
             try:
-                held = await self._try()
-            except ApiError:
-                held = False
+                async with asyncio.timeout(self._left()):  # a server may not answer at all
+                    held = await self._try()
+            except (ApiError, TimeoutError) as error:
+                self._told("ElectionFailed", str(error) or "no answer in time")
                 # Its own lease, as long as nobody else can have taken it.
-                if self._renewed_at is not None and self.leading.is_set():
-                    held = asked_at - self._renewed_at < DURATION * 2 / 3
+                held = self.leading.is_set() and (self._left() or 0.0) > 0.0
             else:
                 self._renewed_at = asked_at if held else None
-            if held:
+            if held and not self.leading.is_set():
+                self._told("OperatorLeads", "")
                 self.leading.set()
-            else:
+            elif not held and self.leading.is_set():
+                self._told("OperatorLeadsNoMore", "")
                 self.leading.clear()
             await self._clock.wait(RETRY, self._waker)
+
+    def _left(self) -> float | None:
+        """How long it leads if it cannot renew; None: it does not."""
+        if self._renewed_at is None or not self.leading.is_set():
+            return None
+        return self._renewed_at + DURATION * 2 / 3 - self._clock.monotonic()
 
     async def _try(self) -> bool:
         try:

@@ -92,7 +92,12 @@ class Service:
             for known in (self._controller.kronjobs, self._controller.jobs)
         ]
         self._election = Election(
-            server, self._clock, settings.lease_namespace, settings.lease_name, self.me
+            server,
+            self._clock,
+            settings.lease_namespace,
+            settings.lease_name,
+            self.me,
+            lambda event, error: self._log(event, **({"error": error[:_ERROR]} if error else {})),
         )
         self._stopping = asyncio.Event()
         queue = self._controller.queue

@@ -8,7 +8,10 @@ import copy
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from cronpoll.operator.api import ConflictError, ExistsError, NotFoundError, UnavailableError
+from cronpoll.operator.controller import REQUEST
 from cronpoll.operator.lease import DURATION, RETRY, Election
 from cronpoll.testing import SimulatedClock, run
 
@@ -28,23 +31,26 @@ class OneLease:
 
 
 class Way:
-    """From an operator to the server. `broken`: nothing arrives."""
+    """From an operator to the server. `broken`: nothing arrives; `silent`: and that is found out
+    only after a while."""
 
     def __init__(self, server: OneLease) -> None:
-        self.server, self.broken = server, False
+        self.server, self.broken, self.silent = server, False, False
 
-    def _arrives(self) -> None:
+    async def _arrives(self) -> None:
+        if self.silent:
+            await asyncio.sleep(REQUEST)
         if self.broken:
             raise UnavailableError("no route")
 
     async def get(self, kind: Any, namespace: str, name: str) -> dict[str, Any]:
-        self._arrives()
+        await self._arrives()
         if self.server.lease is None:
             raise NotFoundError(name)
         return copy.deepcopy(self.server.lease)
 
     async def create(self, kind: Any, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
-        self._arrives()
+        await self._arrives()
         if self.server.lease is not None:
             raise ExistsError(namespace)
         return self.server.put(body)
@@ -52,7 +58,7 @@ class Way:
     async def replace(
         self, kind: Any, namespace: str, name: str, body: dict[str, Any]
     ) -> dict[str, Any]:
-        self._arrives()
+        await self._arrives()
         assert self.server.lease is not None
         seen = self.server.lease["metadata"]["resourceVersion"]
         if body["metadata"]["resourceVersion"] != seen:
@@ -66,8 +72,16 @@ class Two:
     def __init__(self) -> None:
         self.clock, self.server = SimulatedClock("2026-03-01T12:00:00Z"), OneLease()
         self.ways = [Way(self.server), Way(self.server)]
+        self.told: list[list[tuple[str, str]]] = [[], []]
         self.elections = [
-            Election(way, self.clock, "here", "it", f"operator-{number}")  # type: ignore[arg-type]
+            Election(  # type: ignore[arg-type]
+                way,
+                self.clock,
+                "here",
+                "it",
+                f"operator-{number}",
+                lambda *what, number=number: self.told[number].append(what),
+            )
             for number, way in enumerate(self.ways)
         ]
         self.tasks = [asyncio.create_task(each.run()) for each in self.elections]
@@ -130,17 +144,23 @@ def test_after_an_orderly_stop_nobody_waits() -> None:
     run(scenario)
 
 
-def test_whoever_cannot_renew_stops_before_another_begins() -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_whoever_cannot_renew_stops_before_another_begins(silent: bool) -> None:
     async def scenario() -> None:
         two = Two()
         await two.until_led_by(0)
         await two.clock.sleep(30)
-        two.ways[0].broken = True
+        two.ways[0].broken, two.ways[0].silent = True, silent
         await two.clock.sleep(RETRY)
         assert two.leading == [0]  # a moment without a server changes nothing
         await two.until_led_by(1)
-        two.ways[0].broken = False
+        two.ways[0].broken = two.ways[0].silent = False
         await two.clock.sleep(30)
         assert two.leading == [1]
+        failed = ("ElectionFailed", "no answer in time" if silent else "no route")
+        told = [what for what in two.told[0] if what[0] != "ElectionFailed"]
+        assert told == [("OperatorLeads", ""), ("OperatorLeadsNoMore", "")]
+        assert failed in two.told[0]
+        assert two.told[1] == [("OperatorLeads", "")]
 
     run(scenario)
