@@ -150,7 +150,10 @@ async def asked(
             or engine._look
             or engine._changes
         )
-        if busy or engine.ledger.degraded or engine._clocks.stepped(now, engine._clock.monotonic()):
+        elapsed = engine._clock.monotonic()
+        ends = (entry.timers.suspension_end for entry in engine._entries.values())
+        over = any(end is not None and end <= elapsed for end in ends)  # while the machine slept
+        if busy or over or engine.ledger.degraded or engine._clocks.stepped(now, elapsed):
             return None
         waiting = engine._admission.names
     book = (await Journal("/state", disk=disk.fork()).open(now)).book
