@@ -22,6 +22,7 @@ from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import HEADINGS, book_of, entry_cells, record_of
 from cronpoll.cli.tables import aligned, flowing, terminal_width
 from cronpoll.core import chronicle
+from cronpoll.core.changes import timing_said
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import TaskState
 from cronpoll.core.text import visible, well_formed
@@ -86,9 +87,9 @@ def _tell(
     task: str, known: TaskState | None, found: list[Entry], zone: tzinfo, *, with_output: bool
 ) -> None:
     if known is not None and known.registered:
-        expression = known.config.cron_expression
+        expression, options = known.config.cron_expression, known.config.options
         try:
-            schedule = in_words(expression)
+            schedule = in_words(expression) if expression else timing_said("", options)
         except InvalidCronExpressionError:  # a damaged record; the runs are worth reading still
             schedule = f'"{visible(expression)}", an invalid cron expression'
         here, there = HostZone()().key, known.config.zone

@@ -102,8 +102,9 @@ def logs(
     reader, zone = reader_of(state_dir, config), HostZone()().tzinfo
     begin = None if since is None else moment_given(since, zone)
     kept, wanted, show = OutputReader(reader.place), _Wanted(text, stderr), _Show(zone, raw=raw)
-    book = book_of(reader)
     runs = _chosen(kept, task, run, begin, every=text is not None)
+    book = book_of(reader)  # after it: whoever printed and is not in it has ended
+    under_way = {each.run_id for known in book.tasks.values() for each in known.runs}
     if follow:
         assert task is not None
         _follow(kept, reader, task, runs, wanted, show, only=run is not None)
@@ -113,7 +114,7 @@ def logs(
         print_json(found)
     else:
         for number, each in enumerate(found):
-            show.run(each.run, first=number == 0)
+            show.run(each.run, first=number == 0, over=each.run.run_id not in under_way)
             show.items(each.items)
     if not found:
         known = task is None or task in book.tasks or bool(runs)
@@ -162,11 +163,14 @@ class _Show:
         self._zone = zone
         self._raw = raw
 
-    def run(self, run: KeptRun, *, first: bool) -> None:
+    def run(self, run: KeptRun, *, first: bool, over: bool = False) -> None:
+        """`over`: as the record says; the files of a run say it a moment later."""
         if self._raw:
             return
         started = run.started_at.astimezone(self._zone).strftime("%Y-%m-%d %H:%M:%S")
         how = {"open": "not over", "ok": "succeeded", "failed": "did not succeed"}[run.state]
+        if run.state == "open" and over:
+            how = "over"
         if run.ended_at is not None:
             how += f" after {span(run.ended_at - run.started_at)}"
         name = visible(run.task or "a task that is not known any more")

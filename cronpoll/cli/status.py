@@ -293,7 +293,10 @@ def _upcoming(task: Task, report: Status, short: ShortTimes) -> str:
         most = "" if task.max_retries is None else f" of {task.max_retries}"
         which = f" {task.retry_number}{most}" if task.retry_number else ""
         return f"retry{which} {short(retry)} in {span(retry - report.at)}"
-    return "-" if following is None else f"{short(following)} in {span(following - report.at)}"
+    if following is not None:
+        return f"{short(following)} in {span(following - report.at)}"
+    waits = task.after is not None and task.registered and task.state != "suspended"
+    return f"after {visible(task.after or '')}" if waits else "-"
 
 
 def _remark(task: Task, now: datetime, short: ShortTimes) -> str:

@@ -140,6 +140,7 @@ def _task(
         usual_ms=usual_ms if running else None,
         slow=_slow(task, times, usual_ms) if running else None,
         last_line=last_line,
+        after=options.after,
     )
 
 

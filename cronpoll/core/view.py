@@ -280,8 +280,9 @@ class Task(View, frozen=True, kw_only=True):
     `last_line`: that its last failed run printed on standard error.
 
     `owed_since`: the due instant that is owed already. `next_run`: by its schedule, or as somebody
-    has ordered; None if nothing is due any more, or if nobody knows what time it is. `registered`:
-    false if removed from the file, and a run of it goes on."""
+    has ordered; None if nothing is due any more, or if nobody knows what time it is. `after`: the
+    task whose success makes it due. `registered`: false if removed from the file, and a run of it
+    goes on."""
 
     task: str
     state: StateWord
@@ -307,6 +308,7 @@ class Task(View, frozen=True, kw_only=True):
     usual_ms: float | None = None
     slow: str | None = None
     last_line: str | None = None
+    after: str | None = None
 
 
 class Status(View, frozen=True, kw_only=True):

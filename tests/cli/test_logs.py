@@ -158,3 +158,13 @@ def test_a_run_is_followed_to_its_end_and_the_next_one_after_it(room: Room, tmp_
         assert reading.wait() == 0
     os.close(lock)
     room.settle()
+
+
+def test_a_run_that_has_just_ended_is_over_although_its_files_do_not_say_so(room: Room) -> None:
+    room.another()
+    child, handed = room.start("echo quick", "other")  # the journal has no open run of it
+    child.wait()
+    assert ", over, run" in shown(room, "other")[0]
+    room.over(0, handed)
+    room.settle()
+    assert ", succeeded after" in shown(room, "other")[0]

@@ -178,6 +178,25 @@ async def test_a_minute_that_is_owed_already_is_told_instead_of_the_next_one() -
     await world.crash()
 
 
+@simulated
+async def test_what_is_started_after_another_says_so_instead_of_a_time(tmp_path: Path) -> None:
+    world = World("2026-03-02T11:59:30Z")
+    chained = Registration("then", "", Job(), minutes(5), after="first")
+    await world.boot([Registration("first", "0 * * * *", Job(), minutes(5)), chained])
+    await world.suspend("then")
+    status = status_now(world, scheduler_of(*ALIVE, None))
+    short = ShortTimes(status.at, UTC)
+    assert [_upcoming(task, status, short) for task in status.tasks] == ["12:00:00 in 30s", "-"]
+    await world.resume("then")
+    status = status_now(world, scheduler_of(*ALIVE, None))
+    assert _upcoming(status.tasks[1], status, short) == "after first"
+    assert status.tasks[1].after == "first"
+    place = ["--state-dir", saved(world.disk, tmp_path)]
+    told = CliRunner().invoke(main, ["history", "then", *place], env={"TZ": "UTC"})
+    assert told.stdout.startswith("then: after first; times in ")
+    await world.crash()
+
+
 @pytest.mark.parametrize(
     ("holder", "failures", "well"),
     [(ALIVE, 0, True), (DEAD, 0, False), (ALIVE, 9, False)],
