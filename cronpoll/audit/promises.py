@@ -26,20 +26,20 @@ class Guarantee:
 START_OWED: Final = Guarantee(
     "start-owed",
     "A run starts only by hand or because a start is owed: for a due minute, a retry, an "
-    "interrupted run, or what "
-    "stayed owed when a schedule was edited or a run began by hand, or the start of the machine or "
-    "the daemon, or a success of the task before it; and only of a "
-    "registered task, while the scheduler is active",
+    "interrupted run, the start of the machine or the daemon, the success of the task before "
+    "it, or what was still owed when a schedule was edited or a run began by hand; and only if "
+    "the task is registered and the scheduler active",
     ("001 S3", "003 S3"),
 )
 NO_OVERLAP: Final = Guarantee(
     "no-overlap",
-    'A task does not run twice at once, unless its concurrency is "allow"; by hand never',
+    'A task never runs twice at once, unless its concurrency is "allow"; started by hand, not '
+    "even then",
     ("001 S1", "003 S1"),
 )
 ENDS_FOLLOW_STARTS: Final = Guarantee(
     "ends-follow-starts",
-    "Every end belongs to a run of that task that is open, and ends it once",
+    "Every end belongs to an open run of that task, and every run ends once",
     ("001 S2", "003 S2"),
 )
 ONE_EXECUTION: Final = Guarantee(
@@ -56,8 +56,8 @@ ONE_SUCCESS: Final = Guarantee(
 )
 NO_BURST: Final = Guarantee(
     "no-make-up-bursts",
-    "After any pause there is one start, for the latest due instant to which the rules "
-    "give one, however many were missed",
+    "After any pause there is one start, however many were missed: for the latest due instant "
+    "that gets one by the rules",
     ("001 S6", "Kron 4"),
 )
 ACCOUNTED: Final = Guarantee(
@@ -67,27 +67,25 @@ ACCOUNTED: Final = Guarantee(
 )
 FOR_CAUSE: Final = Guarantee(
     "unstarted-only-for-cause",
-    "A due instant is left without a start of its own only by its deadline, its catch-up rule, "
-    '"forbid" during a run, or a later one that stands for it',
+    "A due instant goes without its own start only because of its deadline, its catch-up rule, "
+    '"forbid" during a run, or a later one that makes up for it',
     ("003 L1", "Kron 7"),
 )
 PERMANENT: Final = Guarantee(
     "outcomes-permanent",
-    "Every due instant and period has one outcome: what was settled, with a start or "
-    "without, is neither started nor "
-    "settled again, in a summary neither",
+    "Every due instant and period has one outcome: what was settled, with a start or without, "
+    "is neither started nor settled again, nor counted in a summary",
     ("Kron 5",),
 )
 RETRY_RULE: Final = Guarantee(
     "retry-rule",
-    "A retry is due its delay after the end of the failed run, at least a second after its "
-    "start, as often as its task "
-    "allows, and not earlier",
+    "A retry comes when its delay has passed since the end of the failed run, at least a second "
+    "after that run's start, not earlier, and as often as its task allows",
     ("001 S3", "003 S3"),
 )
 DEADLINE: Final = Guarantee(
     "deadline",
-    "Nothing starts later than its deadline, retries and interrupted restarts included",
+    "Nothing starts later than its deadline, including retries and restarts after an interruption",
     ("Kron",),
 )
 IN_WINDOW: Final = Guarantee(
@@ -97,37 +95,39 @@ IN_WINDOW: Final = Guarantee(
 )
 DETERMINISTIC: Final = Guarantee(
     "chosen-time",
-    "A chosen time is the one that name, period, seed and settings give, computed anew",
+    "A chosen time is the one that follows from name, period, seed and settings, computed again",
     ("Kron 3",),
 )
 SUSPENSION: Final = Guarantee(
     "suspension-holds",
-    "While a task is suspended nothing of it starts but by hand, and nothing is settled",
+    "A suspended task starts only by hand, and nothing of it is settled",
     ("Kron 6",),
 )
 QUARANTINE: Final = Guarantee(
     "quarantine",
-    "From the third death of a process with a task on, the task is held back, for as long "
-    "as the rule says",
+    "From the third time on that the process dies while a task runs, the task is held back for "
+    "as long as the rule says",
     (),
 )
 ORDERS: Final = Guarantee(
     "orders-by-hand",
-    "A run is ended by hand only if somebody ordered it, and is not tried again; a suspension that "
-    "was given a time ends then by itself; a start that was ordered ahead is made once, at its "
-    "time or as soon after it as the task is free",
+    "A run is ended by hand only if somebody ordered it, and is not tried again; a suspension "
+    "with an end ends then by itself; a start that was ordered ahead happens once, at its time "
+    "or as soon after it as the task is free",
     (),
 )
 LOCKS: Final = Guarantee("locks", "Tasks that share a lock never run at the same time", ())
-SLOTS: Final = Guarantee("slots", "No more runs at once than the bound on parallel runs", ())
+SLOTS: Final = Guarantee(
+    "slots", "There are never more runs at once than the limit on parallel runs", ()
+)
 QUIET_AFTER_STOP: Final = Guarantee(
     "quiet-after-stop",
-    "After an orderly stop nothing starts and nothing ends before the next instance",
+    "After an orderly stop nothing starts and nothing ends until the next instance begins",
     ("001 S4a", "001 S4b", "003 S5a", "003 S5b"),
 )
 QUIET_AFTER_CRASH: Final = Guarantee(
     "quiet-after-crash",
-    "What ran when a process died neither ends nor goes on in the record: the next "
+    "A run that was open when the process died neither ends nor goes on in the record: the next "
     "instance declares it interrupted",
     ("001 S5a", "001 S5b", "003 S6a", "003 S6b"),
 )
@@ -141,33 +141,32 @@ INVALID: Final = Guarantee(
 )
 WRONG_CLOCK: Final = Guarantee(
     "settled-only-forwards",
-    "What is settled is taken back only where a clock had been wrong by more than a day, "
-    "and the record says so",
+    "What is settled is taken back only if a clock had been wrong by more than a day and the "
+    "record says so",
     ("Kron 5",),
 )
 CHAINED: Final = Guarantee(
     "chained",
-    "What is started after another task is due once for each success of that which is not by "
-    "hand, at once and for the same period; nothing else makes it due",
+    "A task that follows another is due once for each success of that task, except of runs "
+    "started by hand, at once and for the same period; nothing else makes it due",
     (),
 )
 OWED_STARTED: Final = Guarantee(
     "owed-started",
-    "What is owed is started, or settled otherwise, within a minute of the recorded clock "
-    "(a minute more for every ten "
-    "thousand tasks) once nothing recorded stands in its way: its own run, a full bound, a "
-    "suspension, a sick disk",
+    "What is owed is started, or settled otherwise, within a minute of the recorded clock (and "
+    "a minute more for every ten thousand tasks), once nothing recorded stands in its way, such "
+    "as its own run, a lack of slots, a suspension or a failing disk",
     ("003 L1", "001 L2", "001 P1", "003 R1"),
 )
 INTERRUPTED_RESTARTED: Final = Guarantee(
     "interrupted-restarted",
-    "What was interrupted by the death of a process is started again within the same bound "
-    "after the next instance began",
+    "What was interrupted when the process died is started again within the same time after the "
+    "next instance has begun",
     ("001 L3", "001 P2", "003 R2"),
 )
 INIT_ENDS: Final = Guarantee(
     "initialize-ends",
-    "Every initialize that begins ends, well or with an error",
+    "Every initialize that begins ends, with success or with an error",
     ("001 S8", "003 L3"),
 )
 STOP_ENDS: Final = Guarantee(
@@ -178,14 +177,15 @@ STOP_ENDS: Final = Guarantee(
 
 CLOCK: Final = Guarantee(
     "recorded-clock",
-    "Recorded times run forwards unless the record says that the clock was set; and a step, a "
-    "sleep or a failing disk was what its record says, and excuses nothing from before it",
+    "Recorded times run forwards unless the record says that the clock was set; and a step of "
+    "the clock, a sleep or a failing disk was as long as the record says, and is no excuse for "
+    "anything before it",
     ("001 F1",),
 )
 WHOLE: Final = Guarantee(
     "record-whole",
-    "A journal is of one scheduler and nothing is cut out of it: instances are new, runs are "
-    "numbered without a gap, and every event says what it changes",
+    "A journal belongs to one scheduler and nothing is missing from it: every instance is new, "
+    "runs are numbered without gaps, and every event says what it changes",
     ("Kron 5",),
 )
 

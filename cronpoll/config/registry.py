@@ -63,7 +63,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             kinds.TEXTS,
             "policy",
-            'Directories in which callbacks are looked for first, such as `["."]`.',
+            'Directories that are searched first for callbacks, like `["."]`.',
             "none",
         ),
     ] = ()
@@ -72,8 +72,8 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             whole(1),
             "policy",
-            f"How many runs there are at the same time, from 1 to {ATTEMPTS_LIMIT}. What is owed "
-            "beyond that waits, first come, first served.",
+            f"The largest number of runs at the same time, from 1 to {ATTEMPTS_LIMIT}. Other "
+            "starts wait, first come, first served.",
         ),
     ] = MAX_CONCURRENT
     stop_timeout: Annotated[
@@ -81,19 +81,19 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             lasting(zero=True),
             "policy",
-            "How long a stop waits for what runs. Raise `TimeoutStopSec=` of a systemd unit "
-            "together with it.",
+            "How long a stop waits for running tasks. If you raise it, raise `TimeoutStopSec=` "
+            "of the systemd unit, too.",
         ),
     ] = STOP_TIMEOUT
     history: Annotated[
-        timedelta, Option(lasting(zero=False), "policy", "How long the past is kept.")
+        timedelta, Option(lasting(zero=False), "policy", "How long history is kept.")
     ] = HISTORY
     history_bytes: Annotated[
         int,
         Option(
             whole(1 << 20, 1 << 50),
             "policy",
-            "How many bytes of the past are kept; whichever of the two ends first.",
+            "How many bytes of history are kept. The limit that is reached first applies.",
         ),
     ] = HISTORY_BYTES
     operators: Annotated[
@@ -101,8 +101,8 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             kinds.FILLED,
             "policy",
-            "A group whose members may give orders (`run`, `suspend`, `stop-run`, `reload` and the "
-            "like), besides root and the daemon's user. They cannot read the state directory.",
+            "A group whose members may give orders (`run`, `suspend`, `stop-run`, `reload` and "
+            "so on), as root and the daemon's user can. They cannot read the state directory.",
             "none",
         ),
     ] = None
@@ -121,8 +121,8 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             whole(1 << 20, 1 << 50),
             "policy",
-            "How many bytes of output are kept of all runs together. What is nearest to the end of "
-            "its time goes first.",
+            "How many bytes of output are kept for all runs together. Beyond that, what would "
+            "expire soonest is removed first.",
         ),
     ] = DEFAULT_LIMITS.total
     output_head_bytes: Annotated[
@@ -130,19 +130,20 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             whole(4_096, 1 << 26),
             "policy",
-            "How many bytes are kept of the beginning of what a run prints.",
+            "How many bytes are kept from the beginning of a run's output.",
         ),
     ] = DEFAULT_LIMITS.head
     output_tail_bytes: Annotated[
-        int, Option(whole(4_096, 1 << 26), "policy", "And of its end.")
+        int, Option(whole(4_096, 1 << 26), "policy", "How many bytes are kept from its end.")
     ] = DEFAULT_LIMITS.tail
     notify: Annotated[
         tuple[str, ...],
         Option(
             NAMES,
             "policy",
-            "Who is told of trouble of the daemon itself (state cannot be written, the file was "
-            "rejected, the clock is not believed), and of its end: names of [notify] tables.",
+            "Who is notified of trouble with the daemon itself (state cannot be written, the "
+            "file was rejected, the clock is not believed), and when it is over: names of "
+            "[notify] tables.",
             "nobody",
         ),
     ] = ()
@@ -151,8 +152,8 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             FLAG,
             "policy",
-            "Whether a file without any task is meant. If not, it is taken for a truncated one "
-            "and rejected.",
+            "Whether a file without any tasks is accepted. Otherwise it is rejected, because it "
+            "may be a truncated one.",
         ),
     ] = False
 
@@ -172,7 +173,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.NAME,
             "nothing",
-            "By which it is known, in the history too: a task of another name is another task. At "
+            "Identifies the task, in the history too: with another name it is another task. At "
             f"most {NAME_LIMIT} characters, unique in the file.",
             own=True,
         ),
@@ -182,8 +183,8 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.CRON,
             "schedule",
-            "When it is due, in the cron language. It may stand in [defaults]. A task with "
-            "`on_start` can do without, and one with `after` has none.",
+            "When it is due, in the cron language. It may be set in [defaults]. A task with "
+            "`on_start` needs none, and one with `after` cannot have one.",
             "none, with `on_start` or `after`; else required",
         ),
     ] = ""
@@ -193,8 +194,8 @@ class Task(Settings, frozen=True, kw_only=True):
             choice(*get_args(Dialect)),
             "nothing",
             "How `cron` is written. `crontab`: steps, names and macros are translated when the "
-            "file is read, with the day rule of Vixie cron; if day and weekday have to match both, "
-            "`only` gets the weekdays or days. All else sees the strict text.",
+            "file is read, by the day rule of Vixie cron; if both day and weekday have to "
+            "match, one of them goes into `only`. Everything else shows the strict text.",
         ),
     ] = "strict"
     command: Annotated[
@@ -202,8 +203,8 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.COMMAND,
             "work",
-            'A program and its arguments. There is no shell; for one, `["sh", "-c", "..."]`. Exit '
-            "status 0 is success.",
+            'A program and its arguments. There is no shell; if you need one, use `["sh", "-c", '
+            '"..."]`. Exit code 0 is success.',
             own=True,
         ),
     ] = None
@@ -212,9 +213,9 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.CALLBACK,
             "work",
-            'A Python function, `"package.module:function"`. It is imported and checked when the '
-            "file is read, in a process with a time limit. Whatever it raises is a failed run and "
-            "nothing more.",
+            'A Python function, `"package.module:function"`. It is imported and checked when '
+            "the file is read, in a separate process with a time limit. Whatever it raises is a "
+            "failed run and nothing more.",
             own=True,
         ),
     ] = None
@@ -245,11 +246,11 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.ENVIRONMENT,
             "work",
-            'Environment variables of a command, or of a callback with `isolation = "process"`, '
-            "beside a minimal environment. A value is text, "
-            '`{ file = "/path" }` (its content, without the last line end) or '
-            '`{ credential = "name" }` (of systemd); the latter two are read at the start of each '
-            "run and kept nowhere. Those of [defaults] are added to a task's own.",
+            "Environment variables for a command, or for a callback with `isolation = "
+            '"process"`, in addition to a minimal environment. A value is text, `{ file = '
+            '"/path" }` (the content of a file, without the last line end) or `{ credential = '
+            '"name" }` (from systemd); the latter two are read at the start of each run and '
+            "stored nowhere. Variables in [defaults] are added to a task's own.",
             "none",
             whose="process",
             secret=True,
@@ -260,8 +261,8 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.PATHS,
             "work",
-            "Files of lines `NAME=value`, read at the start of each run and kept nowhere. A later "
-            "file comes before an earlier one, and `env` before both.",
+            "Files with lines `NAME=value`, read at the start of each run and stored nowhere. "
+            "Later files override earlier ones, and `env` overrides both.",
             "none",
             whose="process",
         ),
@@ -271,7 +272,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.VARIABLES,
             "work",
-            "Variables of the daemon's own environment that a run has, too.",
+            "Variables that a run gets from the daemon's own environment.",
             "none",
             whose="process",
         ),
@@ -281,8 +282,8 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.FILLED,
             "work",
-            "Where a command begins.",
-            "the directory of the file; with `user` that user's home",
+            "The working directory of a command.",
+            "the directory of the file; with `user`, that user's home",
             whose="command",
         ),
     ] = None
@@ -291,7 +292,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.FILLED,
             "work",
-            "Whose rights a command has. Needs a daemon that runs as root.",
+            "The user as whom a command runs. The daemon has to run as root.",
             "the daemon's",
             whose="command",
         ),
@@ -301,7 +302,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.SUCCESS_CODES,
             "work",
-            "Exit codes of a command that are success; any other is a failure.",
+            "Exit codes that count as success; any other is a failure.",
             "`[0]`",
             whose="command",
         ),
@@ -311,7 +312,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.NICE,
             "work",
-            "The priority of its process, from -20 to 19; the higher, the more it gives way.",
+            "The niceness of its process, from -20 to 19; the higher, the lower its priority.",
             "the daemon's",
             whose="process",
         ),
@@ -321,7 +322,8 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.UMASK,
             "work",
-            'Rights that files of its process do not have, as three octal digits: `"027"`.',
+            "The permissions that its process takes away from new files, as three octal digits: "
+            '`"027"`.',
             '`"022"`',
             whose="process",
         ),
@@ -332,9 +334,9 @@ class Task(Settings, frozen=True, kw_only=True):
             kinds.LIMITS,
             "work",
             "What its process may use: `memory` (a size like `512M`), `cpu` (processor time), "
-            "`files` (open at the same time). They hold for each of its processes by itself, not "
-            "for their sum; `MemoryMax=` of the service bounds all runs together. "
-            "Beyond `cpu` it is killed; beyond the others, what it asks for is refused.",
+            "`files` (open at the same time). They apply to each of its processes separately, "
+            "not to their sum; `MemoryMax=` of the service limits all runs together. A process "
+            "that exceeds `cpu` is killed; beyond the other limits, requests fail.",
             "the daemon's",
             whose="process",
         ),
@@ -355,7 +357,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             lasting(zero=True),
             "policy",
-            "How long after the end of a failed run it is tried again.",
+            "How long after the end of a failed run the task is tried again.",
             keys=("retry_delay", "retry.delay"),
         ),
     ] = RETRY_DELAY
@@ -364,7 +366,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.WINDOW,
             "schedule",
-            "A span of time around each due minute, in which the task starts at a time that is "
+            "A span of time at each due minute. The task starts at one second in it, which is "
             "chosen once and for all.",
             "none, it starts at the due minute",
         ),
@@ -374,7 +376,7 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             kinds.DISTRIBUTION,
             "schedule",
-            "How the chosen times fall in the window. Needs a `window`.",
+            "How the chosen times are spread over the window. Needs a `window`.",
             '`"uniform"`',
             needs="window",
         ),
@@ -395,7 +397,7 @@ class Task(Settings, frozen=True, kw_only=True):
     ] = None
     avoid: Annotated[
         Constraints | None,
-        Option(kinds.CONSTRAINTS, "schedule", "When it is not.", "never"),
+        Option(kinds.CONSTRAINTS, "schedule", "When a start is not allowed.", "never"),
     ] = None
 
     notify: Annotated[
@@ -403,14 +405,15 @@ class Task(Settings, frozen=True, kw_only=True):
         Option(
             WISH,
             "nothing",
-            "Who is told, and of what: `to` (names of [notify] tables), `after` (so many runs that "
-            "failed in a row; 1), `remind` (again after this time, while it lasts; never), "
-            "`recovered` (a success, if the trouble was told; true), `missed` (due times that "
-            "passed without a start, unless a later start stood for them; true), `overdue` (what "
-            "was due is not done after this time; never), `output` (with the last lines that the "
-            "run printed; true). A quarantine is told, too. Of a key that is not here, what the "
-            "table [tag.NAME] of its first tag says about `notify` holds, then that of the second "
-            "and so on, then what [defaults] say.",
+            "Who is notified, and of what; defaults in brackets. `to`: names of [notify] "
+            "tables. `after`: of a failure after this many failed runs in a row (1). `remind`: "
+            "again after this time, while it lasts (never). `recovered`: of the next success, "
+            "if the failure was reported (true). `missed`: of due times without a start, unless "
+            "a later start made up for them (true). `overdue`: if the work is not done so long "
+            "after it was due (never). `output`: include the last lines that the run printed "
+            "(true). A quarantine is always reported. A key that is not given here is taken "
+            "from the table [tag.NAME] of the task's first tag that has it, then from "
+            "[defaults].",
             "nobody",
         ),
     ] = None

@@ -59,7 +59,7 @@ def _body(value: Any) -> dict[str, Any]:
     try:
         msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError):
-        raise WrongError("expected values that JSON has") from None
+        raise WrongError("expected values that JSON can represent") from None
     return value
 
 
@@ -117,7 +117,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "A program and its arguments, run for each notice with the daemon's rights. It gets "
             "the notice as JSON on its standard input, and `CRONPOLL_NOTICE_ID`, "
             "`CRONPOLL_NOTICE_KIND`, `CRONPOLL_NOTICE_TASK` and `CRONPOLL_NOTICE_TITLE` in its "
-            "environment. Exit status 0: it is told.",
+            "environment. Exit code 0 means that the notice was delivered.",
             "none",
         ),
     ] = None
@@ -126,8 +126,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             ADDRESS,
             "policy",
-            "An address to which the notice is sent, as JSON in a POST request. Any answer of "
-            "200 to 299: it is told. The address can be in a file, as values of `env` can.",
+            "A URL to which the notice is sent, as JSON in a POST request. A status from 200 to "
+            "299 means that it was delivered. The URL can be in a file, like values of `env`.",
             "none",
             secret=True,
         ),
@@ -137,9 +137,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             PLACE,
             "policy",
-            "Where the secret of a webhook lies: `X-Cronpoll-Signature` is then `sha256=` and the "
-            "HMAC-SHA256, in hex, of the value of `X-Cronpoll-Time`, a dot, and the body.",
-            "none, it is not signed",
+            "Where the secret of a webhook is stored. The header `X-Cronpoll-Signature` is then "
+            "`sha256=` and the HMAC-SHA256, in hex, of the value of `X-Cronpoll-Time`, a dot, "
+            "and the body.",
+            "none, the request is not signed",
             needs="webhook",
             secret=True,
         ),
@@ -149,7 +150,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             ENVIRONMENT,
             "policy",
-            "Further headers of a webhook; values as those of `env`.",
+            "More headers for a webhook; values as in `env`.",
             "none",
             needs="webhook",
             secret=True,
@@ -160,8 +161,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             BODY,
             "policy",
-            "What a webhook sends instead: in every text, `{title}`, `{text}`, `{task}`, "
-            "`{kind}`, `{since}`, `{host}` and `{id}` are replaced.",
+            "What a webhook sends instead of the whole notice. In every text, `{title}`, "
+            "`{text}`, `{task}`, `{kind}`, `{since}`, `{host}` and `{id}` are replaced.",
             "the whole notice",
             needs="webhook",
         ),
@@ -171,20 +172,20 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             MAIL,
             "policy",
-            "Mail addresses. The notice is given to `sendmail`, or sent by `smtp`.",
+            "Mail addresses. The notice is handed to `sendmail`, or sent by `smtp`.",
             "none",
         ),
     ] = None
     sender: Annotated[
         str,
-        Option(MAIL_ADDRESS, "policy", "From whom a mail is.", '`"cronpoll"`', needs="mail"),
+        Option(MAIL_ADDRESS, "policy", "The sender of a mail.", '`"cronpoll"`', needs="mail"),
     ] = "cronpoll"
     sendmail: Annotated[
         tuple[str, ...],
         Option(
             COMMAND,
             "policy",
-            "The program that takes a mail on its standard input; the recipients are in it.",
+            "The program that takes a mail on its standard input; its headers name the recipients.",
             '`["/usr/sbin/sendmail", "-t", "-i"]`',
             needs="mail",
         ),
@@ -194,7 +195,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             SERVER,
             "policy",
-            'The server that takes a mail instead, such as `"mail.example.org:587"`.',
+            'The server to which mail is sent instead, like `"mail.example.org:587"`.',
             "none",
             needs="mail",
         ),
@@ -204,30 +205,32 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             choice(*get_args(Tls)),
             "policy",
-            "How the way to the server is encrypted: after its greeting, from the beginning, or "
-            "not at all. Its certificate is checked.",
+            "How the connection to the server is encrypted: after the greeting, from the "
+            "beginning, or not at all. The certificate is checked.",
             needs="smtp",
         ),
     ] = "starttls"
     smtp_user: Annotated[
         str | None,
-        Option(FILLED, "policy", "With which name to log in there.", "none", needs="smtp"),
+        Option(FILLED, "policy", "The name to log in with.", "none", needs="smtp"),
     ] = None
     smtp_password: Annotated[
         Reference | None,
-        Option(PLACE, "policy", "Where the password lies.", "none", needs="smtp_user", secret=True),
+        Option(
+            PLACE, "policy", "Where the password is stored.", "none", needs="smtp_user", secret=True
+        ),
     ] = None
     ping: Annotated[
         Value | None,
         Option(
             ADDRESS,
             "policy",
-            "The address of a check that expects a sign of every run, as healthchecks.io and its "
-            "like have: a POST request to it with `/start` behind it when a run begins, to it "
-            "when the run has succeeded, and with `/fail` if it failed, with the last lines that "
-            "the run printed. `{task}` in it is replaced by the name of the task. What else is "
-            "told (missed, reminders and so on) is the affair of the check. The address can be in "
-            "a file.",
+            "The URL of a check, as on healthchecks.io, that expects a signal for every run. It "
+            "gets a POST request when a run has succeeded; one with `/start` appended when a "
+            "run begins; and one with `/fail` appended, and the last lines that the run "
+            "printed, when a run has failed. `{task}` in it is replaced by the name of the "
+            "task. Everything else (missed runs, reminders and so on) is up to the check. The "
+            "URL can be in a file.",
             "none",
             secret=True,
         ),
@@ -237,15 +240,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Option(
             APPRISE,
             "policy",
-            "An address, or several, in the notation of apprise, which knows over a hundred "
-            "services. Each can be in a file. Needs the extra `cronpoll[apprise]`.",
+            "One or more URLs for apprise, which knows over a hundred services. Each can be in "
+            "a file. Needs the extra `cronpoll[apprise]`.",
             "none",
             secret=True,
         ),
     ] = None
     timeout: Annotated[
         timedelta,
-        Option(lasting(zero=False), "policy", "How long one try may take."),
+        Option(lasting(zero=False), "policy", "How long one attempt to deliver may take."),
     ] = TIMEOUT
 
 

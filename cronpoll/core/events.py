@@ -57,7 +57,8 @@ class Event(
 
 
 class InstanceStarted(Event, frozen=True):
-    """A process took the state directory over. Everything up to the next one was recorded by it."""
+    """A process took over the state directory. Everything up to the next of these events was
+    recorded by it."""
 
     level = DEBUG
     journaled = True
@@ -70,11 +71,15 @@ class InstanceStarted(Event, frozen=True):
 
 
 class SchedulerInitializationStarted(Event, frozen=True):
+    """The scheduler takes over its first list of registrations."""
+
     level = DEBUG
     total_registrations: Count
 
 
 class SchedulerInitializationCompleted(Event, frozen=True):
+    """Every registration of the first list is scheduled."""
+
     level = DEBUG
     total_registrations: Count
     scheduled_count: Count
@@ -82,16 +87,23 @@ class SchedulerInitializationCompleted(Event, frozen=True):
 
 
 class SchedulerInitializationFailed(Event, frozen=True):
+    """The registrations could not be taken over. What was in force before, if anything, stays in
+    force."""
+
     level = ERROR
     error: str
     error_type: str
 
 
 class SchedulerReinitializationStarted(Event, frozen=True):
+    """A running scheduler takes over another list of registrations."""
+
     level = DEBUG
 
 
 class SchedulerReinitializationCompleted(Event, frozen=True):
+    """The other list is in force."""
+
     level = DEBUG
     added_count: Count
     preserved_count: Count
@@ -100,11 +112,11 @@ class SchedulerReinitializationCompleted(Event, frozen=True):
 
 
 class SchedulerStopRequested(Event, frozen=True):
-    pass
+    """The scheduler was asked to stop. Nothing is started from now on."""
 
 
 class SchedulerStopped(Event, frozen=True):
-    """Orderly stop: nothing runs any more, nothing will be recorded by this instance."""
+    """Orderly stop: nothing is running any more, and this instance records nothing more."""
 
     journaled = True
     requested_at: Instant | None = None
@@ -114,13 +126,12 @@ class SchedulerStopped(Event, frozen=True):
 
 
 class TaskRunStarted(Event, frozen=True, gc=False):
-    """`due_at`: the due instant served; of a task with a window the chosen time, and `period` its
-    nominal minute.
+    """A run begins. `due_at`: the due instant that it is for; for a task with a window the chosen
+    time, and `period` is its nominal minute.
 
-    `waited_since`: it was owed from then on, and no slot was free; or another task, `waited_for`,
-    held its lock. `ordered_by`: who wanted it, if
-    it was started by hand. `ordered_for`: it was ordered ahead, for this time, and that is done
-    now.
+    `waited_since`: since when it was owed and had to wait, for a slot, or because another task,
+    `waited_for`, held its lock. `ordered_by`: who started it by hand. `ordered_for`: it was ordered
+    in advance, for this time, and that order is done.
     """
 
     journaled = True
@@ -138,7 +149,8 @@ class TaskRunStarted(Event, frozen=True, gc=False):
 
 
 class TaskRunCompleted(Event, frozen=True, gc=False):
-    """`exit`: of its process, if it had one of its own; so in every other end of a run."""
+    """A run has succeeded. `exit`: how its process ended, if it had one of its own; the same in
+    every other end of a run."""
 
     journaled = True
     task_name: str
@@ -149,8 +161,8 @@ class TaskRunCompleted(Event, frozen=True, gc=False):
 
 
 class TaskRunFailed(Event, frozen=True, gc=False):
-    """`output`: the last lines that the run's process printed. `given_up`: a stop went on without
-    it, and it may be alive."""
+    """A run has failed. `output`: the last lines that its process printed. `given_up`: a stop went
+    on without it, and it may still be alive."""
 
     level = WARNING
     journaled = True
@@ -170,7 +182,7 @@ class TaskRunReplaced(Event, frozen=True, gc=False):
     """Ended to make room for a later minute of the same task (`concurrency = "replace"`). Never
     retried.
 
-    `given_up`: a stop went on without it, and it may be alive.
+    `given_up`: a stop went on without it, and it may still be alive.
     """
 
     journaled = True
@@ -182,7 +194,7 @@ class TaskRunReplaced(Event, frozen=True, gc=False):
 
 
 class TaskStartOwed(Event, frozen=True, gc=False):
-    """A start is owed at once beside the schedule: the machine has booted, or the daemon has
+    """A start is owed at once, besides the schedule: the machine has booted, or the daemon has
     started (`on_start`)."""
 
     journaled = True
@@ -192,11 +204,10 @@ class TaskStartOwed(Event, frozen=True, gc=False):
 
 
 class TaskDueAfter(Event, frozen=True, gc=False):
-    """A run of `after` has succeeded, after which this task is started: it is due, for the same
-    period.
+    """A run of the task named in `after` has succeeded, so this task is due, for the same period.
 
-    `passed`: why it gets no start. `overtakes`: the period that was owed before, and is not any
-    more.
+    `passed`: why it gets no start. `overtakes`: the period that was owed until now, and no longer
+    is.
     """
 
     journaled = True
@@ -210,7 +221,7 @@ class TaskDueAfter(Event, frozen=True, gc=False):
 
 
 class TaskStartOrdered(Event, frozen=True, gc=False):
-    """Somebody wants a start at a time to come: once, by hand."""
+    """Somebody ordered a start for a later time: once, by hand."""
 
     journaled = True
     task_name: str
@@ -219,8 +230,8 @@ class TaskStartOrdered(Event, frozen=True, gc=False):
 
 
 class TaskStartOrderDropped(Event, frozen=True, gc=False):
-    """A start that was ordered ahead is not made. `ordered_by`: who cancelled it, if somebody
-    did."""
+    """A start that was ordered in advance does not take place. `ordered_by`: who cancelled it, if
+    somebody did."""
 
     level = WARNING
     journaled = True
@@ -231,8 +242,8 @@ class TaskStartOrderDropped(Event, frozen=True, gc=False):
 
 
 class TaskRunStopOrdered(Event, frozen=True, gc=False):
-    """Somebody wants these runs to end. Whatever they end as, they are not tried again, also if
-    the process dies before they have ended."""
+    """Somebody wants these runs to end. However they end, they are not tried again, even if the
+    process dies first."""
 
     journaled = True
     task_name: str
@@ -241,9 +252,9 @@ class TaskRunStopOrdered(Event, frozen=True, gc=False):
 
 
 class TaskRunStopped(Event, frozen=True, gc=False):
-    """Ended by hand. Its period is executed, and it is not retried.
+    """Ended by hand. Its period counts as executed, and it is not retried.
 
-    `given_up`: a stop of the scheduler went on without it, and it may be alive.
+    `given_up`: a stop of the scheduler went on without it, and it may still be alive.
     """
 
     level = WARNING
@@ -256,7 +267,8 @@ class TaskRunStopped(Event, frozen=True, gc=False):
 
 
 class TaskRunInterrupted(Event, frozen=True, gc=False):
-    """Cut off by the stop of the scheduler, or found open without a task to restart it for.
+    """Cut off by a stop of the scheduler, or found open when there is no task any more to restart
+    it for.
 
     `restart`: whether it is owed again. `ended_at`: absent if it died with its process, at a time
     that nobody knows.
@@ -273,23 +285,27 @@ class TaskRunInterrupted(Event, frozen=True, gc=False):
 
 
 class TaskRetryStarted(Event, frozen=True, gc=False):
+    """The run that begins now is another attempt after a failure."""
+
     task_name: str
     retry_count: Count
 
 
 class TaskRetryPreempted(Event, frozen=True, gc=False):
+    """A retry was pending, and will not take place, because something else came first."""
+
     journaled = True
     task_name: str
     reason: str
 
 
 class TaskMissed(Event, frozen=True, gc=False):
-    """Due minutes that get no start of their own: first to last in one record, however many they
+    """Due minutes that get no start of their own: first to last in one record, however many there
     are.
 
-    `count` stops at 100 for chosen times, and did for all in earlier records; `run_id` is the start
-    that settled them, absent where the catch-up rule gives none. `was_owed`: it had stayed owed
-    beside the schedule, and that is over.
+    `count` stops at 100 in records of earlier versions, and where too many chosen times would have
+    to be drawn. `run_id`: the start that made up for them, absent where the catch-up rule allows
+    none. `was_owed`: a start was owed besides the schedule, and no longer is.
     """
 
     level = WARNING
@@ -304,13 +320,13 @@ class TaskMissed(Event, frozen=True, gc=False):
 
 
 class TaskSkipped(Event, frozen=True, gc=False):
-    """A due instant that a rule passes over, with its period if it has a window; or many at once,
-    of which it is the last.
+    """A due instant that a rule leaves out, with its period if it has a window; or many at once, of
+    which it is the last.
 
-    `first_due_at` and `count`: of many, the first and how many they are, counted as in
-    `TaskMissed`; periods that have an outcome already do not count. `run_id`: the start that stands
-    for them. `owed_at`, `owed_period`: what was due before the run in which these fell, and is
-    still owed. `was_owed`: it had stayed owed beside the schedule, and that is over.
+    `first_due_at` and `count`: of many, the first and how many there are, counted as in
+    `TaskMissed`; periods that already have an outcome do not count. `run_id`: the start that makes
+    up for them. `owed_at`, `owed_period`: what was due before the run during which these came due,
+    and is still owed. `was_owed`: a start was owed besides the schedule, and no longer is.
     """
 
     level = DEBUG
@@ -328,8 +344,8 @@ class TaskSkipped(Event, frozen=True, gc=False):
 
 
 class TaskUnschedulable(Event, frozen=True, gc=False):
-    """Periods in whose windows the constraints allow no time, first to last: their outcome, and it
-    is final."""
+    """Periods in whose windows the constraints allow no time, first to last. This is their final
+    outcome."""
 
     level = WARNING
     journaled = True
@@ -342,8 +358,8 @@ class TaskUnschedulable(Event, frozen=True, gc=False):
 
 
 class TaskAttemptDropped(Event, frozen=True, gc=False):
-    """Another attempt was owed, and its deadline has passed: it is not made. The outcome of its
-    period stays."""
+    """Another attempt was owed, but its deadline has passed: it does not take place. The outcome of
+    its period stays."""
 
     level = WARNING
     journaled = True
@@ -354,8 +370,7 @@ class TaskAttemptDropped(Event, frozen=True, gc=False):
 
 
 class TaskMinuteNonexistent(Event, frozen=True, gc=False):
-    """The wall clock was put forward over minutes of this task: they never came and are not
-    owed."""
+    """The wall clock jumped over minutes of this task: they never came and are not owed."""
 
     task_name: str
     wall_time: str
@@ -364,6 +379,8 @@ class TaskMinuteNonexistent(Event, frozen=True, gc=False):
 
 
 class TaskQuarantined(Event, frozen=True, gc=False):
+    """The process has died too often while this task ran: it is held back."""
+
     level = ERROR
     journaled = True
     task_name: str
@@ -372,10 +389,10 @@ class TaskQuarantined(Event, frozen=True, gc=False):
 
 
 class TaskBaseReset(Event, frozen=True, gc=False):
-    """The task had been settled far ahead of the present time: the clock was wrong before. Service
-    resumes now.
+    """The task had been settled far ahead of the present time, because the clock was wrong before.
+    Service resumes now.
 
-    `settled_until`: how far it had been settled. `begins_at`: it is settled until then from now on.
+    `settled_until`: how far it had been settled. `begins_at`: from now on it is settled until then.
     """
 
     level = ERROR
@@ -397,11 +414,10 @@ class TaskServedBefore(Event, frozen=True, gc=False):
 
 
 class TaskSuspended(Event, frozen=True, gc=False):
-    """From now on nothing of the task starts but by hand. `by`: the operator's command, or the
-    registry file.
+    """From now on the task starts only by hand. `by`: the operator's command, or the registry file.
 
-    `until`: then the suspension ends by itself. A second record of a suspended task says what holds
-    instead. `reason`: what the operator said. `ordered_by`: who that is.
+    `until`: when the suspension ends by itself. A second record of a suspended task says what
+    applies instead. `reason`: what the operator gave as a reason. `ordered_by`: who that is.
     """
 
     journaled = True
@@ -416,11 +432,11 @@ class TaskResumed(Event, frozen=True, gc=False):
     """The suspension was lifted. What was due meanwhile, first to last, is settled without a start;
     so are retries.
 
-    `open_at`: with a deadline, the latest due instant that is still inside it, and therefore owed.
-    `lifted`: nothing suspends the task any more; if the other of the two, command and file, still
-    does, nothing of this holds yet. `settled_until`: from then on the schedule counts again.
-    `expired`: a suspension by command that had a time has ended by itself. `ordered_by`: who else
-    ended it.
+    `open_at`: with a deadline, the latest due instant that is still within it, and therefore owed.
+    `lifted`: nothing suspends the task any more; as long as the other of command and file still
+    does, nothing in this event applies yet. `settled_until`: from then on the schedule counts
+    again. `expired`: a suspension by command with an end has ended by itself. `ordered_by`: who
+    else ended it.
     """
 
     journaled = True
@@ -440,7 +456,7 @@ class TaskResumed(Event, frozen=True, gc=False):
 
 
 class TaskProcessStarted(Event, frozen=True, gc=False):
-    """The child process of a run: by this it is recognized should it outlive the daemon."""
+    """The child process of a run: how to recognize it should it outlive the daemon."""
 
     level = DEBUG
     journaled = True
@@ -459,9 +475,9 @@ class TaskOutput(Event, frozen=True, gc=False):
 
 
 class TaskOutputDropped(Event, frozen=True, gc=False):
-    """The process printed more, or faster, than the log takes. `lines` of it are not in the log.
+    """The process printed more, or faster, than the log takes. `lines` lines are not in the log.
 
-    `unread_bytes`: so many of the bytes were not even looked at; their lines are not counted.
+    `unread_bytes`: bytes that were not even looked at; their lines are not counted.
     """
 
     level = WARNING
@@ -473,7 +489,7 @@ class TaskOutputDropped(Event, frozen=True, gc=False):
 
 
 class TaskOutputNotKept(Event, frozen=True, gc=False):
-    """What the run prints cannot be kept. The run itself goes on."""
+    """The output of this run cannot be kept. The run itself goes on."""
 
     level = WARNING
     task_name: str
@@ -482,7 +498,7 @@ class TaskOutputNotKept(Event, frozen=True, gc=False):
 
 
 class TaskSurvivorFound(Event, frozen=True, gc=False):
-    """Something of an earlier run is still at work, and nothing of its task starts before it is
+    """Something of an earlier run is still running, and its task does not start before that is
     gone.
 
     A process that outlived its daemon; or a thread or a coroutine of this very process that a stop
@@ -499,11 +515,10 @@ class TaskSurvivorFound(Event, frozen=True, gc=False):
 
 
 class TaskSurvivorsGone(Event, frozen=True, gc=False):
-    """Nothing of these earlier runs is left. `killed`: how many processes of theirs did not heed
-    SIGTERM.
+    """Nothing of these earlier runs is left. `killed`: how many of their processes ignored SIGTERM.
 
-    `run_ids`: None in old journals, where it meant all. Unless others are left, the task may start
-    again.
+    `run_ids`: absent in old journals, where it meant all. Unless others are left, the task may
+    start again.
     """
 
     level = WARNING
@@ -518,8 +533,9 @@ class TaskSurvivorsGone(Event, frozen=True, gc=False):
 
 
 class TaskAdded(Event, frozen=True, gc=False):
-    """`settled_until`: nothing before is owed. `handled`: periods that were settled when the name
-    was here before. `served`: the guard, where windows change what it has to cover."""
+    """A task is new. `settled_until`: nothing before that is owed. `handled`: periods that were
+    settled when a task of this name was here before. `served`: what must not be started again,
+    where windows change that."""
 
     journaled = True
     task_name: str
@@ -533,17 +549,19 @@ class TaskAdded(Event, frozen=True, gc=False):
 
 
 class TaskPreserved(Event, frozen=True, gc=False):
+    """A task in the new list of registrations is as it was."""
+
     level = DEBUG
     task_name: str
 
 
 class TaskOverridden(Event, frozen=True, gc=False):
-    """`owed_at`: the due instant of the old schedule that is still to be served. `handled`: periods
-    that are settled.
+    """A task has changed. `owed_at`: the due instant of the old schedule that still gets its start.
+    `handled`: periods that are settled.
 
     `schedule_changed`: the new schedule counts from `settled_until` on. `reset`: timestamps and a
-    pending retry are cleared. `abandoned`: an interrupted run is not started again. `served`: the
-    guard, where windows change what it has to cover.
+    pending retry are cleared. `abandoned`: an interrupted run is not started again. `served`: what
+    must not be started again, where windows change that.
     """
 
     journaled = True
@@ -562,10 +580,10 @@ class TaskOverridden(Event, frozen=True, gc=False):
 
 
 class TaskOrphaned(Event, frozen=True, gc=False):
-    """`unregistered`: its name was left out of the registrations. `interrupted`: it ran when an
-    earlier instance died.
+    """`unregistered`: the task is no longer in the list of registrations. `interrupted`: it was
+    running when an earlier instance died.
 
-    `restart`: whether it is owed again. `deaths`: how many processes have died with it by now.
+    `restart`: whether it is owed again. `deaths`: how many processes have died with it so far.
     """
 
     level = WARNING
@@ -579,6 +597,8 @@ class TaskOrphaned(Event, frozen=True, gc=False):
 
 
 class TaskScheduled(Event, frozen=True, gc=False):
+    """A task is scheduled, with these settings."""
+
     level = DEBUG
     task_name: str
     cron_expression: str
@@ -589,12 +609,16 @@ class TaskScheduled(Event, frozen=True, gc=False):
 
 
 class PollStarted(Event, frozen=True):
+    """A minute has begun: the scheduler looks at what is due."""
+
     level = DEBUG
     poll_time: Instant
     scheduled_task_count: Count
 
 
 class PollCompleted(Event, frozen=True):
+    """What was due at this minute has been looked at."""
+
     level = DEBUG
     poll_time: Instant
     tasks_evaluated: Count
@@ -603,14 +627,20 @@ class PollCompleted(Event, frozen=True):
 
 
 class PollingStarted(Event, frozen=True):
+    """There are tasks now, so there is a poll at every minute."""
+
     level = DEBUG
 
 
 class PollingStopRequested(Event, frozen=True):
+    """The scheduler was asked to stop, so polling is coming to an end."""
+
     level = DEBUG
 
 
 class PollingStopped(Event, frozen=True):
+    """There are no polls any more: no task is left, or the scheduler has stopped."""
+
     level = DEBUG
 
 
@@ -618,8 +648,8 @@ class PollingStopped(Event, frozen=True):
 
 
 class ClockStepped(Event, frozen=True):
-    """The wall clock moved against elapsed time. Pending retries keep their distance, so their
-    instants move with it."""
+    """The wall clock was set. Pending retries keep their distance, so their instants move with
+    it."""
 
     level = WARNING
     journaled = True
@@ -636,8 +666,8 @@ class ClockNotBelieved(Event, frozen=True):
 
 
 class SuspensionDetected(Event, frozen=True):
-    """Nothing was looked at for a while: the machine slept, the process was stopped, or a callback
-    held it up."""
+    """Nothing happened for a while: the machine slept, the process was stopped, or a callback
+    blocked the event loop."""
 
     level = WARNING
     journaled = True
@@ -645,21 +675,23 @@ class SuspensionDetected(Event, frozen=True):
 
 
 class HostZoneChanged(Event, frozen=True):
+    """The time zone of the host has changed. Tasks without `timezone` follow it."""
+
     level = WARNING
     old_zone: str
     new_zone: str
 
 
 class StoreDegraded(Event, frozen=True):
-    """State cannot be made durable: nothing is started, running work goes on, and writing is tried
-    again."""
+    """State cannot be written to disk: nothing is started, running work goes on, and the write is
+    tried again."""
 
     level = ERROR
     error: str
 
 
 class StoreSlow(Event, frozen=True):
-    """A write took a second or longer. What waited for it is late by that."""
+    """A write took a second or longer. Whatever waited for it is late by that much."""
 
     level = WARNING
     journaled = True
@@ -667,7 +699,7 @@ class StoreSlow(Event, frozen=True):
 
 
 class StoreRecovered(Event, frozen=True):
-    """The first record after a time in which none could be written, and in which therefore nothing
+    """The first record after a time during which nothing could be written, and therefore nothing
     was started."""
 
     level = WARNING
@@ -676,7 +708,7 @@ class StoreRecovered(Event, frozen=True):
 
 
 class JournalRepaired(Event, frozen=True):
-    """A torn end was cut off (a crash while writing). `task_names`: tasks named in the lost bytes,
+    """A torn end was cut off (a crash during a write). `task_names`: tasks named in the lost bytes,
     as far as legible."""
 
     level = WARNING
@@ -689,8 +721,8 @@ class JournalRepaired(Event, frozen=True):
 
 
 class TaskRecordSetAside(Event, frozen=True):
-    """A record with intact bytes and impossible content. Its task, where it names one, starts
-    anew, but for what it has started already."""
+    """A record whose bytes are intact but whose content is impossible. Its task, if it names one,
+    starts from scratch, except that nothing it has already started is started again."""
 
     level = ERROR
     journaled = True
@@ -702,6 +734,8 @@ class TaskRecordSetAside(Event, frozen=True):
 
 
 class JournalCompacted(Event, frozen=True):
+    """A new segment of the journal begins, with the present state."""
+
     level = DEBUG
     file: str
     tasks: Count
@@ -709,8 +743,8 @@ class JournalCompacted(Event, frozen=True):
 
 
 class JournalCompactionFailed(Event, frozen=True):
-    """The next segment could not be written. The present one goes on growing, and it is tried again
-    later."""
+    """The next segment could not be written. The present one goes on growing, and a new one is
+    tried again later."""
 
     level = WARNING
     error: str
@@ -720,6 +754,8 @@ class JournalCompactionFailed(Event, frozen=True):
 
 
 class DaemonStarted(Event, frozen=True):
+    """The daemon is up, with this registry file and state directory."""
+
     pid: Count
     version: str
     config: str
@@ -727,11 +763,13 @@ class DaemonStarted(Event, frozen=True):
 
 
 class DaemonStopped(Event, frozen=True):
+    """The daemon has stopped in order."""
+
     reason: str
 
 
 class DaemonStopWaits(Event, frozen=True):
-    """The daemon was asked to stop, and waits for what runs."""
+    """The daemon was asked to stop, and waits for running tasks."""
 
     running: Count
     text: str
@@ -749,8 +787,8 @@ class ConfigAccepted(Event, frozen=True):
 
 
 class ConfigRejected(Event, frozen=True):
-    """The registry file cannot be used as it is now. What was in force stays; each version is told
-    once."""
+    """The registry file cannot be used as it is now. What was in force stays in force; each such
+    version is reported once."""
 
     level = ERROR
     file: str
@@ -759,7 +797,8 @@ class ConfigRejected(Event, frozen=True):
 
 
 class AccessDenied(Event, frozen=True):
-    """Somebody who must not could change what runs here, or tried to reach the control socket."""
+    """Somebody without the right to could have changed what runs here, or tried to reach the
+    control socket."""
 
     level = ERROR
     path: str
@@ -767,8 +806,7 @@ class AccessDenied(Event, frozen=True):
 
 
 class ModuleEdited(Event, frozen=True):
-    """The file of a module with callbacks is another than the one that was imported. A restart
-    picks it up."""
+    """A module with callbacks has changed on disk since it was imported. A restart picks it up."""
 
     level = WARNING
     module: str
@@ -777,11 +815,10 @@ class ModuleEdited(Event, frozen=True):
 
 
 class LoopBlocked(Event, frozen=True):
-    """Something runs on the event loop without giving it back: nothing else is started or watched
-    meanwhile.
+    """Something blocks the event loop: nothing else is started or watched meanwhile.
 
-    `task_name`: whose coroutine it is, if it is one's; `where`: the innermost lines of code, file
-    and number.
+    `task_name`: whose coroutine it is, if it is a task's; `where`: the innermost lines of code,
+    with file and line number.
     """
 
     level = ERROR
@@ -791,12 +828,12 @@ class LoopBlocked(Event, frozen=True):
 
 
 class NoticeTold(Event, frozen=True):
-    """A target has taken a notice. It is not told of it again, but for reminders, and of the
-    recovery if it was told of the trouble.
+    """A target has accepted a notice. It does not get it again, except for reminders, and gets the
+    recovery only if it got the failure.
 
-    `task_name`: None if it is about the daemon. `subject`: which trouble of that kind it is.
-    `notice_id`: what the target was given to recognize it by. `number`: how often the target had
-    been told before.
+    `task_name`: absent if it is about the daemon. `subject`: which trouble of that kind it is.
+    `notice_id`: by which the target can recognize it. `number`: how often the target had been
+    notified before.
     """
 
     journaled = True
@@ -809,8 +846,8 @@ class NoticeTold(Event, frozen=True):
 
 
 class NoticeDelayed(Event, frozen=True):
-    """A target does not take notices. It is tried again, less and less often; told once, until it
-    has taken one."""
+    """A target does not accept notices. It is tried again, less and less often; reported once,
+    until it has accepted one."""
 
     level = WARNING
     target: str

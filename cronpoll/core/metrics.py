@@ -41,7 +41,7 @@ class Metric(NamedTuple):
 
 _TASK: Final = ("task",)
 METRICS: Final = (
-    Metric("cronpoll_up", "Whether a scheduler is at work with this state."),
+    Metric("cronpoll_up", "Whether a scheduler is running with this state."),
     Metric("cronpoll_degraded", "Whether state cannot be written, so that nothing starts."),
     Metric(
         "cronpoll_config_rejected", "Whether the registry file on disk is not the one in force."
@@ -50,69 +50,80 @@ METRICS: Final = (
         "cronpoll_clock_doubted", "Whether the clock is not believed, so that nothing due starts."
     ),
     Metric(
-        "cronpoll_slow_write_seconds", "How long the last write took that took a second or more."
+        "cronpoll_slow_write_seconds", "How long the latest slow write took (a second or more)."
     ),
     Metric(
         "cronpoll_journal_write_seconds",
-        "How long the daemon has waited for its journal to be durable (fsync), since it began.",
+        "How long the daemon has waited for writes to its journal (fsync), since it started.",
         type="summary",
     ),
     Metric(
         "cronpoll_loop_lag_seconds",
-        "How long the daemon's event loop took to answer when it was last asked, every 5 seconds.",
+        "How late the daemon's event loop was when last checked, every 5 seconds.",
     ),
     Metric("cronpoll_queue", "Tasks that wait for a slot (`max_concurrent`)."),
     Metric("cronpoll_running", "Runs in progress."),
     Metric(
         "cronpoll_reloads_total",
-        "Versions of the registry file since the daemon began, accepted and rejected.",
+        "Versions of the registry file since the daemon started, accepted and rejected.",
         ("result",),
         "counter",
     ),
     Metric(
         "cronpoll_clock_offset_seconds",
-        "By how much the kernel says that the clock is off. NaN: nobody disciplines it.",
+        "How far off the clock is, according to the kernel. NaN: no time service disciplines it.",
     ),
-    Metric("cronpoll_targets_down", "Targets of notices that take nothing."),
+    Metric("cronpoll_targets_down", "Notification targets that do not answer."),
     Metric("cronpoll_tasks", "Tasks, by state.", ("state",)),
     Metric(
         "cronpoll_tasks_without_series",
-        f"Tasks that the metrics below leave out. If there are more than {MOST_TASKS:,}, only "
-        "those have series that are overdue, or neither ok, new nor running.",
+        f"Tasks that the metrics below leave out. If there are more than {MOST_TASKS:,} tasks, "
+        "only those have series that are overdue, or neither ok, new nor running.",
     ),
     Metric("cronpoll_task_registered", "Whether the file has this task.", _TASK),
-    Metric("cronpoll_task_last_success_timestamp_seconds", "0: it never succeeded.", _TASK),
-    Metric("cronpoll_task_last_run_succeeded", "NaN: it never ran.", _TASK),
-    Metric("cronpoll_task_overdue_seconds", "Since when a start is owed that has not come.", _TASK),
+    Metric(
+        "cronpoll_task_last_success_timestamp_seconds", "When it last succeeded. 0: never.", _TASK
+    ),
+    Metric(
+        "cronpoll_task_last_run_succeeded",
+        "Whether its last run succeeded. NaN: it never ran.",
+        _TASK,
+    ),
+    Metric("cronpoll_task_overdue_seconds", "For how long a start has been owed.", _TASK),
     Metric(
         "cronpoll_task_consecutive_failures",
         "Failed runs since the last success.",
         _TASK,
     ),
-    Metric("cronpoll_task_next_run_timestamp_seconds", "NaN: nothing more is due.", _TASK),
-    Metric("cronpoll_task_running_seconds", "For how long its oldest run has been running.", _TASK),
-    Metric("cronpoll_task_suspended", "Whether nothing of it starts but by hand.", _TASK),
+    Metric("cronpoll_task_next_run_timestamp_seconds", "When it is due next. NaN: never.", _TASK),
+    Metric("cronpoll_task_running_seconds", "How long its oldest run has been running.", _TASK),
+    Metric("cronpoll_task_suspended", "Whether it starts only by hand.", _TASK),
     Metric(
         "cronpoll_due",
-        "What was due in the last 24 hours, by what became of it: the balance. `unaccounted` is 0, "
-        "or something is wrong.",
+        "The balance: what was due in the last 24 hours, by outcome. `unaccounted` is 0, or "
+        "something is wrong.",
         ("outcome",),
     ),
     Metric(
         "cronpoll_due_total",
-        "What was due and is decided, by what became of it.",
+        "What was due and has an outcome, by outcome.",
         ("outcome",),
         "counter",
     ),
     Metric(
         "cronpoll_start_lag_seconds",
-        "From the due instant to the start.",
+        "Time from the due instant to the start.",
         type="histogram",
     ),
-    Metric("cronpoll_run_duration_seconds", "Of runs that ended.", ("outcome",), "histogram"),
+    Metric(
+        "cronpoll_run_duration_seconds",
+        "How long runs took that have ended.",
+        ("outcome",),
+        "histogram",
+    ),
     Metric(
         "cronpoll_task_run_duration_seconds",
-        "Of the runs of the last 24 hours.",
+        "How long the runs of the last 24 hours took.",
         ("task", "quantile"),
         "summary",
     ),

@@ -112,9 +112,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             ZONE,
             "schedule",
-            "The IANA name of the zone on whose wall clock `cron` is read, such as "
-            '`"Europe/Berlin"`.',
-            "the zone of the host, which is followed when it changes",
+            'The time zone in which `cron` is read: an IANA name like `"Europe/Berlin"`.',
+            "the host's zone, even if that changes",
         ),
     ] = None
     repeated_hour: Annotated[
@@ -122,8 +121,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             choice(*get_args(RepeatedHour)),
             "schedule",
-            "Whether a wall clock minute that comes twice in autumn is due both times, or the "
-            "first time.",
+            "Whether a minute that comes twice on the wall clock, in autumn, is due both times "
+            "or only the first time.",
         ),
     ] = "both"
     on_change: Annotated[
@@ -131,8 +130,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             choice(*get_args(OnChange)),
             "policy",
-            "Whether an edit of `cron`, `timezone` or the retry delay keeps the task's times, or "
-            "clears them together with a pending retry.",
+            "Whether an edit of `cron`, `timezone` or the retry delay keeps the task's last "
+            "times, or clears them and a pending retry.",
         ),
     ] = "keep"
     catch_up: Annotated[
@@ -140,8 +139,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             choice(*get_args(CatchUp)),
             "policy",
-            "What becomes of due minutes that passed while nothing ran: one start for all of "
-            "them; the same, but only if the task has run before; none.",
+            "What happens to due minutes that were missed: one start for all of them; the same, "
+            "but only if the task has run before; no start.",
         ),
     ] = "once"
     interrupted: Annotated[
@@ -149,8 +148,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             choice(*get_args(Interrupted)),
             "policy",
-            "What becomes of a run that died with the scheduler: it is started again at once at "
-            "the next start; it is not.",
+            "What happens to a run that died with the scheduler: it is started again as soon as "
+            "the scheduler is back; it is not.",
         ),
     ] = "restart"
     concurrency: Annotated[
@@ -158,9 +157,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             choice(*get_args(Concurrency)),
             "policy",
-            "What becomes of a minute that is due while the task runs: it is owed once, directly "
-            "after the run; it is skipped; the run is ended first; it runs in parallel. "
-            '`"replace"` needs something that can be ended, so not a function in a thread.',
+            "What happens when the task is due while it still runs: it is started once, right "
+            "after the run; the minute is skipped; the run is ended first; a second run starts "
+            'beside it. `"replace"` needs a run that can be ended, so not a function in a '
+            "thread.",
         ),
     ] = "queue"
     on_start: Annotated[
@@ -168,9 +168,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             choice(*get_args(OnStart)),
             "policy",
-            "Starts the task when the machine has booted, once in each boot, or whenever the "
-            "daemon starts. It begins when the daemon does; a task that is added later waits for "
-            "the next time. Such a task can do without `cron`.",
+            "Starts the task once per boot of the machine, or at every start of the daemon. A "
+            "task that is added later waits for the next time. Such a task needs no `cron`.",
             "never",
         ),
     ] = None
@@ -180,7 +179,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             number(1, 1_000),
             "policy",
-            "By what each further delay is multiplied, from 1 to 1000.",
+            "The factor by which the delay grows with each retry, from 1 to 1000.",
             keys=("retry.backoff",),
         ),
     ] = 1.0
@@ -189,9 +188,9 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             whole(1),
             "policy",
-            f"How many attempts there are, the first included, from 1 to {ATTEMPTS_LIMIT}; then "
-            "the next due minute is awaited.",
-            "without bound",
+            f"The number of attempts, including the first, from 1 to {ATTEMPTS_LIMIT}; after "
+            "these the task waits for its next due minute.",
+            "unlimited",
             keys=("retry.max_attempts",),
         ),
     ] = None
@@ -200,7 +199,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             FLAG,
             "policy",
-            "Whether nothing of it starts but by hand. Nothing is made up for afterwards.",
+            "Whether the task starts only by hand. Nothing is made up for afterwards.",
         ),
     ] = False
     description: Annotated[
@@ -217,9 +216,9 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             text(LOCK_LIMIT, empty=False),
             "policy",
-            "Tasks with the same lock never run at the same time. One that finds it taken waits, "
-            "first come, first served; a start by hand is refused. It says nothing about two runs "
-            "of one task, which `concurrency` does.",
+            "Tasks with the same lock never run at the same time. While the lock is taken, a "
+            "task waits, first come, first served; a start by hand is refused. Two runs of the "
+            "same task are up to `concurrency`, not to the lock.",
             "none",
         ),
     ] = None
@@ -228,9 +227,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             text(NAME_LIMIT, empty=False),
             "schedule",
-            "Another task: each time a run of it that a rule started succeeds, this one is due, "
-            "for the same period. It has no `cron` then, and no window; `catch_up` does not "
-            "apply. A start of the other by hand starts nothing.",
+            "Another task, after which this one is started: each time a run of that task "
+            "succeeds, this one is due, for the same period. Runs that were started by hand do "
+            "not count. There can be no `cron` and no window then, and `catch_up` does not "
+            "apply.",
             "none",
             own=True,
         ),
@@ -240,8 +240,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Option(
             TAGS,
             "nothing",
-            "Words by which commands and people find tasks that belong together, such as "
-            '`["db", "nightly"]`.',
+            'Labels for tasks that belong together, for commands and people, like `["db", '
+            '"nightly"]`.',
             "none",
         ),
     ] = ()
@@ -258,9 +258,10 @@ class Settings(Shared, frozen=True, kw_only=True):
         Option(
             lasting(zero=False),
             "policy",
-            "After this time a run is ended, which is a failure: a coroutine is cancelled, a "
-            "process gets `SIGTERM` for its whole group, ten seconds of grace, and `SIGKILL`. A "
-            "function in a thread cannot be ended. A changed one holds from the next run on.",
+            "The longest that a run may take. After that it is ended and has failed: a "
+            "coroutine is cancelled; a process and its group get `SIGTERM` and, ten seconds "
+            "later, `SIGKILL`. A function in a thread cannot be ended. A change applies from "
+            "the next run on.",
         ),
     ] = None
     max_retry_delay: Annotated[
@@ -277,8 +278,8 @@ class Settings(Shared, frozen=True, kw_only=True):
         Option(
             lasting(zero=True),
             "policy",
-            "How late a start may be, retries included. What is later is recorded as missed and "
-            "not started.",
+            "How late a start may be, including retries. After that nothing is started, and the "
+            "minute is recorded as missed.",
             "any lateness",
         ),
     ] = None

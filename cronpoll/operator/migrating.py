@@ -171,7 +171,7 @@ def _job(task: Task, image: str, remarks: list[str]) -> dict[str, Any]:
         "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
     }
     if options.max_attempts is None:
-        remarks.append("retries without bound become six (backoffLimit)")
+        remarks.append("unlimited retries become six (backoffLimit)")
     if options.max_attempts != 1:
         remarks.append("its retries wait as those of a Job: 10 s, then twice as long, up to 6 min")
     if options.timeout is not None:

@@ -738,7 +738,7 @@ def test_the_command_judges_a_log_and_says_what_was_broken_by_whom_and_when() ->
         text,
         re.MULTILINE,
     )
-    assert "promised: A task does not run twice at once" in text
+    assert "promised: A task never runs twice at once" in text
     assert '{"event":"TaskRunStarted"' in text
 
 

@@ -118,7 +118,7 @@ def test_what_a_kronjob_has_nothing_for_is_told(tmp_path: Path) -> None:
         "night-dump: its window chooses other seconds than before: they depend on the name, which is "
         "NAMESPACE/night-dump here",
         "night-dump: left out, a KronJob has nothing like it: lock, nice",
-        "night-dump: retries without bound become six (backoffLimit)",
+        "night-dump: unlimited retries become six (backoffLimit)",
         "night-dump: its retries wait as those of a Job: 10 s, then twice as long, up to 6 min",
         "night-dump: deadline: 1.5 s are rounded up to whole seconds",
         "night-dump: left out: there is a KronJob of that name already",

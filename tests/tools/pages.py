@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -135,33 +136,33 @@ def _commands() -> str:
 
 
 _OF_ALL: Final = """
-## What many have in common
+## What the commands have in common
 
 Most commands need no daemon: they work with files, or read the state directory of a daemon,
-whether it lives or not. `run`, `at`, `suspend`, `resume`, `stop-run` and `reload` speak with a
-living one over its control socket, which is open to its own user, to root, and to the group that
-`[daemon] operators` names.
+whether it is running or not. `run`, `at`, `suspend`, `resume`, `stop-run` and `reload` talk to a
+running daemon over its control socket, which is open to the daemon's user, to root, and to the
+group that `[daemon] operators` names.
 
-- `--state-dir DIR`: The state directory of the daemon that is meant. `CRONPOLL_STATE_DIR` says the same.
-- `-c, --config FILE`: Its registry file: the living daemon that was started with this file,
-  whatever the file says now; if there is none, the `state_dir` that the file has.
-- `--json`: Print the answer as JSON: times in RFC 3339, durations in milliseconds. If the command
-  fails, that is JSON, too.
+- `--state-dir DIR`: The state directory of the daemon. The same as `CRONPOLL_STATE_DIR`.
+- `-c, --config FILE`: The registry file of the daemon: it is the running one that was started with
+  this file, whatever the file says now; if there is none, the `state_dir` in the file counts.
+- `--json`: Print the answer as JSON: times in RFC 3339, durations in milliseconds. Failures are
+  JSON, too.
 - `--json-schema`: Print the schema of that JSON, and exit.
 
-Without either of the first two it is the directory that the daemon uses by default:
+Without `--state-dir` and `--config` it is the directory that the daemon uses by default:
 `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/cronpoll`, else `~/.local/state/cronpoll`; for root
 `/var/lib/cronpoll`, the directory of the system service, if it is there.
 
-A time is written as in ISO 8601: `2026-11-01`, `2026-11-01T01:30`, or with an offset,
-`2026-11-01T01:30+01:00`. Without an offset it is read on the wall clock of this machine, for `why`
-and `explain` on that of the task. A time that the clock shows twice is its first occurrence; one
+Times are written as in ISO 8601: `2026-11-01`, `2026-11-01T01:30`, or with an offset,
+`2026-11-01T01:30+01:00`. Without an offset, the time zone is that of this machine; for `why`
+and `explain`, that of the task. A time that the clock shows twice means the first occurrence; one
 that it skips is refused.
 
-Colours are for terminals, and not used if `NO_COLOR` is set. Characters that do not print are shown
-as escapes. Completion for bash, zsh and fish comes with the Debian package; elsewhere
-`eval "$(_CRONPOLL_COMPLETE=bash_source cronpoll)"` does it, with `zsh_source` and `fish_source` for
-the others.
+Output is coloured on terminals, unless `NO_COLOR` is set. Characters that do not print are shown
+as escapes. Completion for bash, zsh and fish comes with the Debian package; elsewhere use
+`eval "$(_CRONPOLL_COMPLETE=bash_source cronpoll)"`, with `zsh_source` or `fish_source` for the
+other shells.
 """
 
 
@@ -189,9 +190,9 @@ def _flowing(text: str) -> str:
 
 def _events() -> str:
     text = (
-        "# Events\n\nEverything that happens is one of these, in the journal and in the log. Names "
-        "and required\nfields never change. Instants are RFC 3339 in UTC, durations are "
-        "milliseconds. Fields in\nitalics are left out where they have nothing to say.\n"
+        "# Events\n\nEverything that happens is one of these events, in the journal and in the log. Names "
+        "and required\nfields never change. Times are RFC 3339 in UTC, durations are "
+        "milliseconds. Fields in\nitalics are omitted where they have nothing to say.\n"
     )
     levels = {10: "debug", 20: "info", 30: "warning", 40: "error"}
     for kind in sorted(e.CATALOGUE.values(), key=lambda kind: kind.__name__):
@@ -200,7 +201,11 @@ def _events() -> str:
             f"`{field.encode_name}`" if field.required else f"*`{field.encode_name}`*"
             for field in msgspec.structs.fields(kind)
         )
-        text += f"\n## {kind.__name__}\n\n{_flowing(kind.__doc__ or '')}\n\n"
+        written = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+        explained = re.sub(
+            "`([a-z_]+)`", lambda named, to=written: f"`{to.get(named[1], named[1])}`", kind.__doc__
+        )
+        text += f"\n## {kind.__name__}\n\n{_flowing(explained)}\n\n"
         text += f"Level {levels[kind.level]}; {kept}. Fields: {fields}.\n"
     return text
 
@@ -208,17 +213,17 @@ def _events() -> str:
 def _metrics() -> str:
     text = (
         "# Metrics\n\n`cronpoll metrics` prints them, and `--output FILE` writes them for the textfile "
-        "collector of the\nnode exporter; `cronpoll serve` has them under `/metrics`. Gauges are made "
-        "anew from the record, so\na restart resets nothing.\n\n"
-        "Counters and histograms of what was due and of runs count each of them once, when it is "
-        "decided, and do not\ndepend on how much of the past is kept: `rate()` and `increase()` work. "
-        "`cronpoll serve` begins at 0 when it starts;\n`--output FILE` goes on from what the file "
-        "says, in a comment; printed, they are those of the last 24 hours. What\nis undecided for a "
-        "week is not counted. What the daemon counts itself begins at 0 when it starts.\n\n"
-        f"Of up to {MOST_TASKS:,} tasks, each has series of its own from its registration on. Of more, "
-        "only those have that need\nsomebody (overdue, failing, interrupted, quarantined, held, "
-        "suspended): a million series would be too many for\nmost servers to take. "
-        "`cronpoll_tasks` counts all of them by state, `cronpoll_due` what became of what was due.\n"
+        "collector of the\nnode exporter; `cronpoll serve` has them under `/metrics`. Gauges are computed "
+        "from the record each time, so\na restart resets nothing.\n\n"
+        "Counters and histograms count each due time and each run once, when its outcome is known, "
+        "and do not\ndepend on how much history is kept: `rate()` and `increase()` work. "
+        "`cronpoll serve` starts counting at 0;\n`--output FILE` continues from the numbers in a "
+        "comment of that file; printed, they are those of the last 24 hours. What\nhas no outcome "
+        "after a week is not counted. The daemon's own counters start at 0 when it starts.\n\n"
+        f"With up to {MOST_TASKS:,} tasks, each task has its own series from its registration on. With "
+        "more, only those do that need\nattention (overdue, failing, interrupted, quarantined, held, "
+        "suspended), because most servers could not\ntake a million series. "
+        "`cronpoll_tasks` counts all tasks by state, `cronpoll_due` all due times by outcome.\n"
         "\n| metric | type | labels | meaning |\n|---|---|---|---|\n"
     )
     for metric in METRICS:
