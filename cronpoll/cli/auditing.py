@@ -27,9 +27,9 @@ from cronpoll.cli.common import (
     calendar_here,
     cannot_read,
     fail,
-    moment_given,
     nothing_in,
     print_json,
+    since_given,
     state_directory,
     with_json,
     with_place,
@@ -154,7 +154,7 @@ def audit(
     place = record if record is not None else state_directory(state_dir, config)
     if record is not None and (state_dir or config):
         raise click.UsageError("give either DIR or FILE, or --state-dir or --config")
-    begin = None if since is None else moment_given(since, HostZone()().tzinfo)
+    begin = None if since is None else since_given(since, HostZone()().tzinfo)
     unread = _Unread(task)
     durable = _is_journal(place)
     judge = Audit(calendar_here().zones.known, durable=durable, place=unread.place)

@@ -213,6 +213,13 @@ def moment_given(text: str, zone: tzinfo, others: str = "") -> datetime:
     return moments_given(text, zone, others)[0]
 
 
+def since_given(text: str, zone: tzinfo) -> datetime:
+    """The same for what is looked back at, which may be typed as it is spoken."""
+    from cronpoll.runtime.clock import SystemClock
+
+    return moment_given(spoken(text, SystemClock().wall(), zone), zone, "03:00, yesterday or ")
+
+
 def moments_given(text: str, zone: tzinfo, others: str = "") -> list[datetime]:
     """The instants that a typed time means: two where the wall clock shows it twice. A usage error
     if there is none."""

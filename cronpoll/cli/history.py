@@ -12,9 +12,9 @@ import click
 from cronpoll.cli.common import (
     NO,
     fail,
-    moment_given,
     print_json,
     reader_of,
+    since_given,
     with_json,
     with_place,
 )
@@ -69,7 +69,7 @@ def history(
     if not found and task not in book.tasks:
         fail(f"no such task in {reader.place}: {task}", NO)
     if since is not None:
-        begin = moment_given(since, zone)
+        begin = since_given(since, zone)
         found = [
             entry
             for entry in found

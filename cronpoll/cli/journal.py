@@ -16,10 +16,10 @@ from cronpoll.cli.common import (
     UNREACHABLE,
     cannot_read,
     fail,
-    moment_given,
     nothing_in,
     print_json,
     reader_of,
+    since_given,
     state_directory,
     with_json,
     with_place,
@@ -145,7 +145,7 @@ def dump(
 ) -> None:
     """Print every recorded event, oldest first, one JSON object per line."""
     reader = reader_of(state_dir, config)
-    begin = None if since is None else moment_given(since, HostZone()().tzinfo)
+    begin = None if since is None else since_given(since, HostZone()().tzinfo)
     encoder = msgspec.json.Encoder()
     try:
         for item in reader.history(begin):

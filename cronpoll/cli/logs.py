@@ -14,9 +14,9 @@ from cronpoll.cli.common import (
     NO,
     UNREACHABLE,
     fail,
-    moment_given,
     print_json,
     reader_of,
+    since_given,
     span,
     with_json,
     with_place,
@@ -100,7 +100,7 @@ def logs(
     if follow and (task is None or as_json):
         raise click.UsageError("--follow needs one TASK and no --json")
     reader, zone = reader_of(state_dir, config), HostZone()().tzinfo
-    begin = None if since is None else moment_given(since, zone)
+    begin = None if since is None else since_given(since, zone)
     kept, wanted, show = OutputReader(reader.place), _Wanted(text, stderr), _Show(zone, raw=raw)
     runs = _chosen(kept, task, run, begin, every=text is not None)
     book = book_of(reader)  # after it: whoever printed and is not in it has ended

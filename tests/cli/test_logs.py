@@ -80,8 +80,10 @@ def test_raw_is_as_it_was_printed(room: Room) -> None:
     assert invoke(room, "job", "--raw").stdout == "one\tand \x1b[31mred\nluck\n"
 
 
-def test_since_shows_all_runs_of_that_time(room: Room) -> None:
+@pytest.mark.parametrize("spoken", [True, False])
+def test_since_shows_all_runs_of_that_time(room: Room, spoken: bool) -> None:
     since = (SystemClock().wall() - timedelta(hours=3)).isoformat()
+    since = "yesterday" if spoken else since
     assert [line for line in shown(room, "job", "--since", since) if line[:2] in ("  ", "! ")] == [
         "  begun",
         "! no luck",
