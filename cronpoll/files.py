@@ -143,6 +143,19 @@ def identity(path: str | int) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
+Appearance = tuple[int, ...]
+
+
+def appearance(path: str) -> Appearance | None:
+    """What a file is, how large, and its times: what is not read again while these stay. None if
+    there is none to be seen."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 _locks: dict[int, Identity | None] = {}
 
 
@@ -197,17 +210,23 @@ def lock_holder(path: str) -> Holder:
     recorded = int(content) if content.isdigit() else None
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
-        with open("/proc/locks") as table:
-            lines = [line.split() for line in table if " FLOCK " in line]
+        held = locks()
     except OSError:
         return Holder(_was_alive(recorded, status.st_mtime), recorded)
-    for words in lines:
+    for pid, where in held:
         # Some file systems number their devices otherwise in this table; there the inode and the
         # pid together say enough.
-        pid, where = int(words[-4]), words[-3]
         if where == device or (where.endswith(f":{status.st_ino}") and pid == recorded):
             return Holder(True, recorded if pid <= 0 else pid)
     return Holder(False, recorded)
+
+
+def locks() -> list[tuple[int, str]]:
+    """Who has locked a file, and which: device and inode, as the kernel writes them. `OSError`
+    where it says nothing."""
+    with open("/proc/locks") as table:
+        words = [line.split() for line in table if " FLOCK " in line]
+    return [(int(each[-4]), each[-3]) for each in words]
 
 
 def _was_alive(pid: int | None, at: float) -> bool:

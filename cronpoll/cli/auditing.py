@@ -38,7 +38,7 @@ from cronpoll.cli.completing import complete_task
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.events import CATALOGUE, DEBUG, Event, TaskRunStarted
 from cronpoll.core.model import Book, Instant
-from cronpoll.core.text import utc_text, visible
+from cronpoll.core.text import count, utc_text, visible
 from cronpoll.core.view import View
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.store.api import Unread
@@ -288,14 +288,14 @@ def _say(text: str, indent: str = "", more: str = "") -> None:
 
 def sentence(report: Report, task: str | None = None) -> str:
     """The judgement in one sentence."""
-    whose = _number(report.tasks, "task") if task is None else visible(task)
+    whose = count(report.tasks, "task") if task is None else visible(task)
     span = "" if report.first is None or report.last is None else _span(report.first, report.last)
     broken = sum(verdict.violations for verdict in report.verdicts)
     if broken:
         promises = sum(bool(verdict.violations) for verdict in report.verdicts)
         return (
-            f"NOT every promise was kept: {_number(promises, 'promise')} violated "
-            f"{_number(broken, 'time')}, over {whose}{span}."
+            f"NOT every promise was kept: {count(promises, 'promise')} violated "
+            f"{count(broken, 'time')}, over {whose}{span}."
         )
     due = report.started + report.left_out
     if not due:
@@ -305,10 +305,6 @@ def sentence(report: Report, task: str | None = None) -> str:
     if report.unjudged:
         all_of = f"As far as it could be judged, {all_of[0].lower()}{all_of[1:]}"
     return f"{all_of} of {whose}{span} was started once, or left out for a stated reason."
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def _span(first: datetime, last: datetime) -> str:
@@ -325,8 +321,8 @@ def _day(moment: datetime) -> str:
 def _tell(report: Report, task: str | None, *, verbose: bool) -> None:
     _say(sentence(report, task))
     _say(
-        f"{_number(report.started, 'start')}, {report.left_out:,} left out, "
-        f"{_number(report.events, 'event')} read."
+        f"{count(report.started, 'start')}, {report.left_out:,} left out, "
+        f"{count(report.events, 'event')} read."
     )
     for violation in report.violations[:_SHOWN]:
         _violation(violation)

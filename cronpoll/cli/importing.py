@@ -13,7 +13,7 @@ import stat
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 import click
@@ -27,8 +27,9 @@ from cronpoll.convert.guessing import guess_owner, guess_system
 from cronpoll.convert.lines import Remark, lines_of
 from cronpoll.convert.names import Names, slug
 from cronpoll.core.errors import abbreviate
-from cronpoll.core.text import visible, well_formed
+from cronpoll.core.text import count, visible, well_formed
 from cronpoll.core.view import View
+from cronpoll.files import open_file, replace_file
 
 LARGE: Final = 2_000
 """Lines from which on an import takes long enough to show how far it is."""
@@ -263,9 +264,9 @@ def _nothing(file: str, translation: AnyTranslation, as_json: bool) -> NoReturn:
 
 
 def _written(translation: AnyTranslation) -> str:
-    number, lost = len(translation.jobs), len(translation.untranslated)
-    more = f"; {lost} {'line was' if lost == 1 else 'lines were'} not translated" if lost else ""
-    return f"{number} {'task' if number == 1 else 'tasks'} written{more}"
+    lost = len(translation.untranslated)
+    more = f"; {count(lost, 'line was', 'lines were')} not translated" if lost else ""
+    return f"{count(len(translation.jobs), 'task')} written{more}"
 
 
 def _read(crontab: str) -> tuple[str, bytes]:
@@ -308,33 +309,28 @@ def _mode(written: bytes) -> _Mode:
 
 def _write(output: str, written: bytes, force: bool, new: _Mode) -> None:
     """Write the file. An existing one is replaced at once, so that a daemon that watches it never
-    sees half of it, and keeps its mode and its group."""
+    sees half of it, and keeps its owner and its rights."""
     try:
-        mode, group = None, new.group
         if force:
             output = os.path.realpath(output)
-            try:
+            with suppress(FileNotFoundError):
                 found = os.stat(output)
-                mode, group = found.st_mode, found.st_gid
-            except FileNotFoundError:
-                pass
-        if mode is not None and not stat.S_ISREG(mode):
-            with open(output, "wb") as device:
-                device.write(written)
-            return
-        place = f"{output}.{os.getpid()}.new" if mode is not None else output
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(handle, "wb") as opened:
+                if stat.S_ISREG(found.st_mode):
+                    replace_file(output, written, like=found)
+                else:
+                    with open(output, "wb") as device:
+                        device.write(written)
+                return
+        with open(open_file(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as opened:
+            try:
                 opened.write(written)
-                if group is not None and os.geteuid() == 0:
-                    os.fchown(opened.fileno(), -1, group)
-                os.fchmod(opened.fileno(), new.bits if mode is None else stat.S_IMODE(mode))
-            if mode is not None:
-                os.replace(place, output)
-        except OSError:
-            os.unlink(place)
-            raise
+                if new.group is not None:
+                    os.fchown(opened.fileno(), -1, new.group)
+                os.fchmod(opened.fileno(), new.bits)
+                opened.flush()
+            except OSError:
+                os.unlink(output)
+                raise
     except (OSError, ValueError) as error:
         fail(
             f"{output}: cannot be written: {getattr(error, 'strerror', None) or error}", UNREACHABLE

@@ -63,14 +63,14 @@ def journal() -> None:
 
 
 @contextmanager
-def _at_work(what: str) -> Iterator[None]:
+def _at_work() -> Iterator[None]:
     """A sign on a terminal that something is going on."""
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
+    with Console(stderr=True).status("repairing the journal"):
         yield
 
 
@@ -189,7 +189,7 @@ def repair_(
             click.echo(f"{visible(found.file)}: byte {found.offset}: {found.problem}")
         click.confirm("Continue without the lost records?", abort=True)
     try:
-        with _at_work("repairing the journal"):
+        with _at_work():
             done = repair(directory, SystemClock().wall())
     except CronpollError as error:
         fail(error.message, UNREACHABLE)

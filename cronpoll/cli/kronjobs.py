@@ -142,7 +142,7 @@ def from_registry(file: str, output: str | None, force: bool, image: str) -> Non
         )
         for task in registry.tasks
     ]
-    _written([of_task(task, image, None) for task in tasks], output, force)
+    _written([of_task(task, image) for task in tasks], output, force)
 
 
 def _written(results: list[Any], output: str | None, force: bool) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from cronpoll.core.errors import abbreviate
-from cronpoll.core.text import visible
+from cronpoll.core.text import count, visible
 from cronpoll.core.view import Balance, Status, Task
 
 OK: Final = 0
@@ -35,7 +35,7 @@ def verdict(report: Status, *, daemon_alone: bool) -> tuple[int, str]:
         found += _of_tasks(report, overdue)
     code = max((code for code, _ in found), default=OK)
     worst_first = sorted(found, key=lambda each: -each[0])
-    number = f"{report.total:,} {'task' if report.total == 1 else 'tasks'}"
+    number = count(report.total, "task")
     text = "; ".join(text for _, text in worst_first) or f"daemon alive, {number}"
     return code, line(code, text, " ".join(_numbers(report, overdue)))
 

@@ -9,7 +9,7 @@ import click
 
 from cronpoll.cli.asking import asked, with_json
 from cronpoll.cli.common import NO, with_place
-from cronpoll.core.text import visible
+from cronpoll.core.text import count, visible
 from cronpoll.daemon import wire
 
 RELOAD_SECONDS: Final = 600.0
@@ -30,8 +30,7 @@ def reload(state_dir: str | None, config: str | None, as_json: bool) -> None:
         if answer.accepted:
             for change in answer.changes:
                 click.echo(f"  {visible(change)}")
-            number = answer.tasks
-            click.echo(f"accepted: {number} {'task' if number == 1 else 'tasks'}")
+            click.echo(f"accepted: {count(answer.tasks, 'task')}")
         else:
             for problem in answer.problems:
                 click.echo(visible(problem))

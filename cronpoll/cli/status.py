@@ -38,7 +38,7 @@ from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import CronpollError, abbreviate
 from cronpoll.core.model import Book
 from cronpoll.core.present import status_of
-from cronpoll.core.text import utc_text, visible, well_formed
+from cronpoll.core.text import count, utc_text, visible, well_formed
 from cronpoll.core.view import (
     BAD,
     Balance,
@@ -352,11 +352,7 @@ def _summary(report: Status, zone: NamedZone, short: ShortTimes) -> str:
         text = "daemon NOT RUNNING"
     failing = sum(task.state in BAD for task in report.tasks)
     shown, total = len(report.tasks), report.total
-    number = (
-        f"{total} {'task' if total == 1 else 'tasks'}"
-        if shown == total
-        else f"{shown} of {total} tasks"
-    )
+    number = count(total, "task") if shown == total else f"{shown:,} of {total:,} tasks"
     bad = f", {failing} unhealthy" if failing else ""
     place = visible(report.state_directory)
     first = f"{text}; {number}{bad}; times in {zone.key}; {place}"
@@ -439,7 +435,7 @@ class Lines(NamedTuple):
             shown += entry
             number += 1
         left = len(self.entries) - number
-        more = f"… {left:,} more {'task' if left == 1 else 'tasks'} do not fit"
+        more = f"… {count(left, 'more task')} do not fit"
         return "\n".join([*self.top, *shown, more, self.last])
 
 

@@ -12,7 +12,7 @@ from cronpoll.cli.common import span
 from cronpoll.cli.tables import fitted, flowing, terminal_width
 from cronpoll.core import events as e
 from cronpoll.core import reasons
-from cronpoll.core.text import local, visible
+from cronpoll.core.text import count, local, visible
 from cronpoll.runtime.observe import Observer
 
 _LATE: Final = timedelta(seconds=1)
@@ -73,10 +73,9 @@ class Tally(Observer):
             self._never.setdefault(event.wall_time, []).append(event.task_name)
 
     def lines(self, start: datetime, stop: datetime, host: tzinfo) -> Iterator[str]:
-        number = len(self._tasks)
         yield flowing(
-            f"{local(start, host)} to {local(stop, host)}: {self.starts:,} "
-            f"start{'' if self.starts == 1 else 's'} of {number} task{'' if number == 1 else 's'}"
+            f"{local(start, host)} to {local(stop, host)}: {count(self.starts, 'start')} of "
+            f"{count(len(self._tasks), 'task')}"
         )
         yield ""
         yield from _fitted([_HEADS, *(self._row(name) for name in self._tasks)])
@@ -94,7 +93,7 @@ class Tally(Observer):
             length, since = task.gap
             gap = f"{span(length)} from {since.astimezone(self._zones[name]):%Y-%m-%d %H:%M}"
         counts = (task.starts, task.late, task.missed, task.skipped)
-        return visible(name), *(f"{count:,}" for count in counts), gap
+        return visible(name), *(f"{each:,}" for each in counts), gap
 
     def _clock_notes(self) -> Iterator[str]:
         for wall, names in sorted(self._never.items()):

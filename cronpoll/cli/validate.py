@@ -16,7 +16,7 @@ from cronpoll.config.bundle import SIZE_LIMIT, gather
 from cronpoll.config.check import Rules, check
 from cronpoll.config.fixing import fixed
 from cronpoll.config.registry import Problem, Registry, Severity
-from cronpoll.core.text import visible, well_formed
+from cronpoll.core.text import count, visible, well_formed
 from cronpoll.core.view import View
 from cronpoll.files import read_file, replace_file
 from cronpoll.runtime.clock import SystemClock
@@ -134,12 +134,12 @@ def _tell(registries: list[Registry], strict: bool, kronjobs: dict[str, int]) ->
         number, wrong = len(registry.tasks), registry.counts["error"]
         warned = registry.counts["warning"]
         if wrong or (strict and warned):
-            counted = f"{_many(wrong, 'error')}, {_many(warned, 'warning')}"
+            counted = f"{count(wrong, 'error')}, {count(warned, 'warning')}"
             click.echo(f"{visible(registry.file)}: {counted}", err=True)
         else:
-            there = _many(number, "task")
+            there = count(number, "task")
             if registry.file in kronjobs:
-                there = _many(kronjobs[registry.file], "KronJob")
+                there = count(kronjobs[registry.file], "KronJob")
             click.echo(f"{visible(registry.file)}: {there}, no errors")
 
 
@@ -158,10 +158,6 @@ def _fix(file: str) -> None:
     for each in fixes:
         place = f"{visible(file)}:{each.line}"
         click.echo(f"{place}: fixed: {visible(each.before)} → {visible(each.after)}", err=True)
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _report(registries: list[Registry], valid: bool) -> Validated:

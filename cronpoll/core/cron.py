@@ -50,6 +50,7 @@ from cronpoll.core.zones import (
     Zone,
     floor_minute,
     in_utc,
+    instant_of,
     second_of,
     zone_of,
 )
@@ -63,7 +64,7 @@ _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 _LAST_YEAR: Final = 9989
 _NO_TIME: Final = timedelta(0)
 
-_FIELDS: Final = (
+BOUNDS: Final = (
     ("minute", 0, 59),
     ("hour", 0, 23),
     ("day", 1, 31),
@@ -322,7 +323,7 @@ class Schedule(NamedTuple):
                 return None
             second = found * 60 - offset
             if second >= stretch.start and not (first_only and found * 60 < stretch.repeats_until):
-                return EPOCH + timedelta(0, second)
+                return instant_of(second)
             # Nothing in this stretch: continue at the end of the one before.
             before = stretch.start - 1
             if here - before > _TWO_DAYS:
@@ -676,7 +677,7 @@ _SEVEN_WEEKS: Final = sum(1 << (7 * week) for week in range(7))
 
 
 def _field(index: int, text: str) -> int:
-    name, low, high = _FIELDS[index]
+    name, low, high = BOUNDS[index]
     if text == "*":
         return ((1 << (high - low + 1)) - 1) << low
     mask = 0
@@ -711,7 +712,7 @@ _short_field = lru_cache(maxsize=8192)(_field)
 
 
 def _number(digits: str, index: int, text: str, element: str) -> int:
-    name, low, high = _FIELDS[index]
+    name, low, high = BOUNDS[index]
     if not (digits.isascii() and digits.isdigit()):
         raise FieldParseError(name, text, _not_a_number(digits, element, low, high))
     # The digits are compared as text first: int() of thousands of digits is slow and, past a limit,

@@ -232,14 +232,18 @@ def _line(metric: Metric, sample: Sample) -> str:
     pairs = [*zip(metric.labels, sample.labels, strict=True)]
     if sample.bound:
         pairs.append(("le", sample.bound))
-    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+    labels = labelled(pairs)
     number = "NaN" if math.isnan(sample.value) else f"{sample.value:.15g}"
     name = metric.name + sample.part
     return f"{name}{{{labels}}} {number}" if labels else f"{name} {number}"
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def labelled(pairs: Iterable[tuple[str, str]]) -> str:
+    """Labels with their values, as they stand between braces."""
+    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs)
+
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def _counters(tally: Tally) -> Iterator[Sample]:

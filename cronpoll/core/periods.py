@@ -31,7 +31,7 @@ import msgspec
 
 from cronpoll.core.allowed import Edges, edges_around, possible
 from cronpoll.core.errors import abbreviate
-from cronpoll.core.zones import EPOCH, Zone, second_of, zone_of
+from cronpoll.core.zones import Zone, instant_of, second_of, zone_of
 
 DRAWS: Final = 64
 """Candidates that are tried before a period is given up as unschedulable."""
@@ -197,21 +197,21 @@ def choose(identity: str, spread: Spread, zone: tzinfo, nominal: datetime) -> Ch
         if start == end:
             reason = f"its only time is refused: {refusal(nominal, spread, zone)}"
         elif number == 0:
-            refused = refusal(_instant(start), spread, zone)
+            refused = refusal(instant_of(start), spread, zone)
             reason = f"no time of its window is allowed: {refused}"
         else:
             bits = _mixed((state + number * _STEP) & _MASK)
             last = start + offsets(spread, end - start, second - start)(bits)
-            refused = refusal(_instant(last), spread, zone)
+            refused = refusal(instant_of(last), spread, zone)
             reason = f"none of {number} candidates is allowed; the last was refused: {refused}"
     return Choice(
         _period_id(nominal),
         nominal,
-        _instant(start),
-        _instant(end),
+        instant_of(start),
+        instant_of(end),
         key,
         digest.hex(),
-        None if chosen is None else _instant(chosen),
+        None if chosen is None else instant_of(chosen),
         reason,
         number,
     )
@@ -223,7 +223,7 @@ def chosen_second(identity: str, spread: Spread, zone: Zone, second: int) -> int
     start, end = (second, second) if spread.window is None else spread.window.around(second)
     state = 0
     if start != end:
-        key = _period_key(spread.seed.strategy, EPOCH + timedelta(0, second), zone.tzinfo)
+        key = _period_key(spread.seed.strategy, instant_of(second), zone.tzinfo)
         state = int.from_bytes(_seeded(identity, key, spread.seed.salt)[:8], "big")
     return _first_allowed(state, spread, zone, second, start, end)[1]
 
@@ -312,14 +312,14 @@ def draws(
     """The candidates of a period in order, each with why it is refused, or None; the first that is
     not ends it. For people: what is chosen is decided above."""
     if start == end:
-        candidate = _instant(nominal)
+        candidate = instant_of(nominal)
         yield Draw(1, 0, candidate, refusal(candidate, spread, zone))
         return
     state, offset = int(digest[:16], 16), offsets(spread, end - start, nominal - start)
     for number in range(1, DRAWS + 1):
         state = (state + _STEP) & _MASK
         bits = _mixed(state)
-        candidate = _instant(start + offset(bits))
+        candidate = instant_of(start + offset(bits))
         refused = refusal(candidate, spread, zone)
         yield Draw(number, bits, candidate, refused)
         if refused is None:
@@ -389,7 +389,3 @@ def _period_key(strategy: Strategy, nominal: datetime, zone: tzinfo) -> str:
         return wall.date().isoformat()
     year, week, _ = wall.isocalendar()
     return f"{year:04d}-W{week:02d}"
-
-
-def _instant(second: int) -> datetime:
-    return EPOCH + timedelta(0, second)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from cronpoll.core import events as e
 from cronpoll.core import reasons
 from cronpoll.core.changes import changes_in_words
-from cronpoll.core.text import utc_text
+from cronpoll.core.text import count, utc_text
 from cronpoll.core.values import duration_text
 
 _AMBIGUOUS: Final = (": ", " | ", " ! ")
@@ -51,10 +51,6 @@ def length(milliseconds: float) -> str:
     if abs(milliseconds) < 60_000:
         return f"{milliseconds / 1_000:.1f} s"
     return duration_text(timedelta(seconds=round(abs(milliseconds) / 1_000)))
-
-
-def count(number: int, word: str) -> str:
-    return f"1 {word}" if number == 1 else f"{number:,} {word}s"
 
 
 # -- runs ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Final
 
 from cronpoll.core.cron import field_values, parse
 from cronpoll.core.periods import Spread
+from cronpoll.core.text import listed
 
 _DAYS: Final = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _LONG_DAYS: Final = (
@@ -48,7 +49,7 @@ def _times(minutes: list[int], hours: list[int]) -> tuple[str, bool]:
         return every, False
     number = len(minutes) * len(hours)
     if number == 1 or (number <= _LISTED and not (_is_range(hours) and len(hours) > 2)):
-        return _join([f"{at:02}:{past:02}" for at in hours for past in minutes]), True
+        return listed([f"{at:02}:{past:02}" for at in hours for past in minutes]), True
     if _is_range(hours):
         span = f"{hours[0]:02}:{minutes[0]:02}-{hours[-1]:02}:{minutes[-1]:02}"
         if len(minutes) == 1:
@@ -72,7 +73,7 @@ def _every(minutes: list[int]) -> str:
     if step and len(minutes) > 1:
         return f"every {step} min" + (f", from :{minutes[0]:02}" if minutes[0] else "")
     if len(minutes) <= _LISTED:
-        return "hourly at " + _join([f":{minute:02}" for minute in minutes])
+        return "hourly at " + listed([f":{minute:02}" for minute in minutes])
     return f"{len(minutes)} times an hour"
 
 
@@ -115,15 +116,11 @@ def _weekdays(weekdays: list[int]) -> str:
 def _list(values: list[int], names: tuple[str, ...] | dict[int, str]) -> str:
     if _is_range(values):
         return f"{names[values[0]]}-{names[values[-1]]}"
-    return _join([names[value] for value in values])
+    return listed([names[value] for value in values])
 
 
 def _is_range(values: list[int]) -> bool:
     return len(values) > 2 and values[-1] - values[0] == len(values) - 1
-
-
-def _join(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def _window(spread: Spread | None) -> str:

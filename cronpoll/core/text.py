@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
@@ -26,6 +26,16 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def count(number: int, noun: str, many: str = "") -> str:
+    """1 task, 2,000 tasks."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """a, b and c."""
+    return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else "".join(items)
 
 
 def well_formed(text: str) -> str:

@@ -22,7 +22,7 @@ from cronpoll.core.choices import Block, Choices, choices_of
 from cronpoll.core.cron import COUNT_LIMIT, Passed, Schedule
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.periods import Choice, Closed, Spread, choose
-from cronpoll.core.zones import EARLIEST, EPOCH, Gap, Zone, second_of
+from cronpoll.core.zones import EARLIEST, Gap, Zone, instant_of, second_of
 
 SEARCH_PERIODS: Final = 3_000
 """Periods without a chosen time, on days that are allowed, after which a search gives up: two days
@@ -45,10 +45,6 @@ _NEVER: Final = -(1 << 62)
 def _reach(spread: Spread) -> tuple[int, int]:
     """Seconds from a period to the first and to the last second of its window."""
     return (0, 0) if spread.window is None else spread.window.around(0)
-
-
-def _instant(second: int) -> datetime:
-    return EPOCH + timedelta(0, second)
 
 
 def _hopeless(tried: int, begun: int, here: int) -> bool:
@@ -184,7 +180,7 @@ class PeriodSchedule(NamedTuple):
             tried += len(without)
             if best is None and _hopeless(tried, after, begin):
                 return None
-        return None if best is None else _instant(best)
+        return None if best is None else instant_of(best)
 
     def latest_in(
         self, after: datetime, until: datetime, handled: Collection[datetime] = ()
@@ -211,7 +207,7 @@ class PeriodSchedule(NamedTuple):
             tried += len(without)
             if best == begin and _hopeless(tried, end, over):
                 return None
-        return _instant(best) if best > begin else None
+        return instant_of(best) if best > begin else None
 
     def previous_at_or_before(self, instant: datetime) -> datetime | None:
         return self.latest_in(EARLIEST, instant)
@@ -220,7 +216,7 @@ class PeriodSchedule(NamedTuple):
         """Every chosen time later than `after` with its period, in order of chosen time, then of
         period."""
         for chosen, nominal in self._in_order(second_of(after)):
-            yield _instant(chosen), _instant(nominal)
+            yield instant_of(chosen), instant_of(nominal)
 
     def _in_order(self, after: int) -> Iterator[tuple[int, int]]:
         """Windows overlap, so a chosen time is passed on only when no later period can choose an
@@ -268,12 +264,12 @@ class PeriodSchedule(NamedTuple):
         (first, _), (last, period) = found[0], found[-1]
         if len(found) == COUNT_LIMIT:
             # Of many, the last one, without walking through all of them.
-            latest = self.latest_in(_instant(last), until, without)
+            latest = self.latest_in(instant_of(last), until, without)
             if latest is not None:
                 here = [each for each in self.periods_at(latest) if each not in without]
                 number = self._number_in(second_of(after), end, known)
-                return Passed(_instant(first), latest, number, here[-1])
-        return Passed(_instant(first), _instant(last), len(found), _instant(period))
+                return Passed(instant_of(first), latest, number, here[-1])
+        return Passed(instant_of(first), instant_of(last), len(found), instant_of(period))
 
     def _number_in(self, after: int, until: int, known: Collection[int]) -> int:
         """How many chosen times lie in (after, until], without those of the periods `known`.
@@ -291,7 +287,7 @@ class PeriodSchedule(NamedTuple):
             if sure:
                 number += self._nominals_in(first, last)
                 settled = (period for period in known if first <= period <= last)
-                number -= sum(self.nominals.matches(_instant(period)) for period in settled)
+                number -= sum(self.nominals.matches(instant_of(period)) for period in settled)
                 continue
             for block in self._blocks(first, 1):
                 if block * choices.size > last:
@@ -328,7 +324,7 @@ class PeriodSchedule(NamedTuple):
                     yield here
 
     def _nominals_in(self, first: int, last: int) -> int:
-        return self.nominals.number_in(_instant(first - 1), _instant(last))
+        return self.nominals.number_in(instant_of(first - 1), instant_of(last))
 
     def matches(self, instant: datetime) -> bool:
         return bool(self.periods_at(instant))
@@ -338,7 +334,7 @@ class PeriodSchedule(NamedTuple):
         allowed time."""
         second = second_of(period)
         chosen = self._chosen.of(second)
-        return _instant(second + _reach(self.spread)[1] if chosen is None else chosen)
+        return instant_of(second + _reach(self.spread)[1] if chosen is None else chosen)
 
     def due_at(self, period: datetime) -> datetime | None:
         return self.choice(period).chosen_at
@@ -361,7 +357,7 @@ class PeriodSchedule(NamedTuple):
                 break
             times, periods, _ = choices.block(number)
             found += periods[bisect_left(times, second) : bisect(times, second)]
-        return tuple(map(_instant, found))
+        return tuple(map(instant_of, found))
 
     def look_after(self, instant: datetime) -> datetime | None:
         """When there is something to do next: a chosen time comes, or a window closes in which
@@ -377,7 +373,7 @@ class PeriodSchedule(NamedTuple):
             settled = [*times[next_time : next_time + 1]]
             settled += [nominal + last for nominal in without[next_end : next_end + 1]]
             best = min(settled if best is None else [best, *settled], default=None)
-        return None if best is None else _instant(best)
+        return None if best is None else instant_of(best)
 
     def unschedulable(self, after: datetime, until: datetime) -> list[Closed]:
         """The periods without a chosen time whose window closes in (after, until], the latest ones
@@ -416,7 +412,7 @@ class PeriodSchedule(NamedTuple):
                 if nominal not in without:
                     continue
             found.append(nominal)
-        return [Closed(_instant(each), _instant(each + last)) for each in reversed(found)]
+        return [Closed(instant_of(each), instant_of(each + last)) for each in reversed(found)]
 
     def lost_in(self, gap: Gap) -> tuple[int, int]:
         return self.nominals.lost_in(gap)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cronpoll.core.cron import field_values, parse
+from cronpoll.core.text import listed
 
 _MONTHS: Final = (
     "", "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -34,7 +35,7 @@ def in_words(text: str) -> str:
     elif hour != "*":
         parts.append("every day")
     if month != "*":
-        parts.append(f"in {_listed([_MONTHS[number] for number in field_values(3, month)])}")
+        parts.append(f"in {listed([_MONTHS[number] for number in field_values(3, month)])}")
     return ", ".join(parts)
 
 
@@ -47,7 +48,7 @@ def _time(minute: str, hour: str) -> str:
     if minute == "*":
         return f"every minute of {_count('hour', hours)}"
     if len(minutes) * len(hours) <= _TIMES_SHOWN:
-        return "at " + _listed([f"{at:02}:{past:02}" for at in hours for past in minutes])
+        return "at " + listed([f"{at:02}:{past:02}" for at in hours for past in minutes])
     return f"at {_count('minute', minutes)} of {_count('hour', hours)}"
 
 
@@ -59,7 +60,7 @@ def _weekdays(weekday: str) -> str:
     numbers = field_values(4, weekday)
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"day from {_DAYS[numbers[0]]} to {_DAYS[numbers[-1]]}"
-    return _listed([_DAYS[number] for number in numbers])
+    return listed([_DAYS[number] for number in numbers])
 
 
 def _count(noun: str, numbers: list[int]) -> str:
@@ -75,8 +76,4 @@ def _count(noun: str, numbers: list[int]) -> str:
         for run in ranges
         for text in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(number) for number in run])
     ]
-    return f"{noun}{'s' if len(numbers) > 1 else ''} {_listed(shown)}"
-
-
-def _listed(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {listed(shown)}"

@@ -115,7 +115,7 @@ class Zone:
                 return Gap(at, at + before, at + after)
         return None
 
-    def next_fold(self, second: int, years: int = 2) -> Gap | None:
+    def next_fold(self, second: int, years: int) -> Gap | None:
         """The next time after `second` at which the wall clock is put back, with the wall time that
         comes twice."""
         for at, before, after in self._changes(second, years):
@@ -190,6 +190,10 @@ def second_of(instant: datetime) -> int:
     """Whole seconds since the epoch at or before an aware datetime."""
     since = instant - EPOCH
     return since.days * _DAY + since.seconds
+
+
+def instant_of(second: int) -> datetime:
+    return EPOCH + timedelta(0, second)
 
 
 def in_utc(instant: datetime) -> datetime:

@@ -18,6 +18,7 @@ from cronpoll.config.importer import resolve, stand_guard
 from cronpoll.config.registry import Registry, Task
 from cronpoll.core.model import Callback, Registration
 from cronpoll.core.registrations import Checked
+from cronpoll.files import appearance
 from cronpoll.output.keeper import Keeper
 from cronpoll.runtime.accounts import account_of
 from cronpoll.runtime.clock import Clock
@@ -159,13 +160,13 @@ class Modules:
             name = task.callback.partition(":")[0]
             file = getattr(sys.modules.get(name), "__file__", None)
             if file is not None and name not in self._imported:
-                self._imported[name] = _Version(file, _stat(file), _digest(file))
+                self._imported[name] = _Version(file, appearance(file), _digest(file))
 
     def edited(self) -> list[tuple[str, str]]:
         """Modules whose file has changed since, with the file; each change once."""
         found = []
         for name, (file, stat, digest) in list(self._imported.items()):
-            if (now := _stat(file)) == stat:
+            if (now := appearance(file)) == stat:
                 continue
             present = _digest(file)
             self._imported[name] = _Version(file, now, digest)
@@ -173,14 +174,6 @@ class Modules:
                 self._told[name] = present
                 found.append((name, file))
         return found
-
-
-def _stat(file: str) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _digest(file: str) -> str:

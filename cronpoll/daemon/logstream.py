@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal
 
-from cronpoll.files import identity
+from cronpoll.files import identity, write_all
 from cronpoll.output.feeding import Allowance
 from cronpoll.runtime.clock import Clock
 from cronpoll.runtime.output import Printing
@@ -98,7 +98,7 @@ class LogStream:
             if self._path is None:
                 raise OSError(errno.EBADF, "something in this process closed the log")
             self.reopen()
-        _write_all(self._descriptor, data)
+        write_all(self._descriptor, data)
 
     def close(self) -> None:
         if self._path is not None and self._is_ours():
@@ -165,12 +165,6 @@ def _opened(path: str) -> int:
     except FileNotFoundError:
         pass
     return os.open(path, os.O_WRONLY | flags, 0o600)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 class Prints(io.TextIOBase):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cronpoll import __version__
+from cronpoll.core.text import count
 from cronpoll.daemon.logstream import LogStream, Prints, WithinBounds
 
 if TYPE_CHECKING:
@@ -193,8 +194,8 @@ def _to_its_end(loop: asyncio.AbstractEventLoop, whole: asyncio.Task[int]) -> in
             log.exception(text, exc_info=error)
 
 
-def _say_dropped(handler: logging.Handler, count: int) -> None:
-    lines = "1 line was" if count == 1 else f"{count:,} lines were"
+def _say_dropped(handler: logging.Handler, number: int) -> None:
+    lines = count(number, "line was", "lines were")
     text = f"{lines} dropped: the log was not read, or could not be written"
     record = {"name": "cronpoll", "levelno": logging.WARNING, "levelname": "WARNING", "msg": text}
     handler.handle(logging.makeLogRecord(record))

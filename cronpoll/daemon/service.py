@@ -19,6 +19,7 @@ from typing import Any, Final
 from cronpoll import __version__
 from cronpoll.core import events as e
 from cronpoll.core.errors import CronpollError
+from cronpoll.core.text import count
 from cronpoll.daemon import inotify, wire
 from cronpoll.daemon.control import ControlSocket
 from cronpoll.daemon.logstream import LogStream
@@ -371,7 +372,7 @@ class Service:
         rejected = self._versions.rejected
         wrong = "" if rejected is None else f"; the file was rejected: {rejected.reason}"
         return (
-            f"{tasks} {'task' if tasks == 1 else 'tasks'}, {self._scheduler.running()} running, "
+            f"{count(tasks, 'task')}, {self._scheduler.running()} running, "
             f"{local}{clock}{degraded}{wrong}"
         )
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from cronpoll.config.bundle import Bundle, directories, gather, included, patterns_of
 from cronpoll.daemon import inotify
+from cronpoll.files import Appearance, appearance
 from cronpoll.runtime.clock import to_the_beat
 
 LOOK_SECONDS: Final = 5.0
@@ -34,14 +34,15 @@ class Source:
         self._woken = asyncio.Event()
         self._patterns: tuple[str, ...] = ()
         self._places_changed: Callable[[], None] | None = None
-        self._seen: tuple[Any, ...] | None = None
+        self._seen: dict[str, Appearance | None] = {}
         self._unread = 0
 
     def same_as_before(self) -> bool:
         """Whether a look at names, times and sizes finds what the last look found, and they may be
         believed."""
-        seen = tuple(map(_stat, [self.file, *included(self.file, self._patterns)]))
-        same = None not in seen and seen == self._seen and self._unread < LOOKS_UNREAD
+        files = [self.file, *included(self.file, self._patterns)]
+        seen = {file: appearance(file) for file in files}
+        same = None not in seen.values() and seen == self._seen and self._unread < LOOKS_UNREAD
         self._seen, self._unread = seen, self._unread + 1 if same else 0
         return same
 
@@ -114,12 +115,3 @@ class Source:
             self.wake()
             if self._places() != places:
                 return
-
-
-def _stat(file: str) -> tuple[Any, ...] | None:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    times = (found.st_mtime_ns, found.st_ctime_ns)
-    return (file, found.st_dev, found.st_ino, found.st_size, *times)

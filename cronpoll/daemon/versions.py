@@ -25,7 +25,7 @@ from cronpoll.config.worker import LARGE, check_aside
 from cronpoll.core import events as e
 from cronpoll.core.errors import CronpollError, SchedulerAlreadyActiveError
 from cronpoll.core.model import Registration
-from cronpoll.core.text import well_formed
+from cronpoll.core.text import count, well_formed
 from cronpoll.core.view import Rejected
 from cronpoll.daemon import assembly
 from cronpoll.daemon.source import Source
@@ -190,7 +190,7 @@ class Versions:
             self._deny(found.path, found.reason)
         if number := registry.counts["error"]:
             problems = registry.told("error")
-            raise RejectedError(f"{number} {'problem' if number == 1 else 'problems'}", problems)
+            raise RejectedError(count(number, "problem"), problems)
         registrations = await self._assembled(registry)
         return Version(registry, registrations, reading, reading.content_id)
 

@@ -26,7 +26,7 @@ import msgspec
 from cronpoll.core.model import ERROR_LIMIT, Instant
 from cronpoll.core.text import well_formed
 from cronpoll.core.view import ClockDoubt, Live, RunOutcome
-from cronpoll.files import read_file
+from cronpoll.files import locks, read_file
 from cronpoll.runtime.clock import monotonic_microseconds
 
 PATH_LIMIT: Final = 107
@@ -384,8 +384,7 @@ def serving(config: str) -> str | None:
 def _held() -> Iterator[str]:
     """The state directories that living daemons hold, as far as we may see them."""
     try:
-        with open("/proc/locks") as table:
-            pids = {line.split()[-4] for line in table if " FLOCK " in line}
+        pids = {pid for pid, _ in locks()}
     except OSError:
         return
     for pid in sorted(pids):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
-from cronpoll.core.cron import parse
+from cronpoll.core.cron import BOUNDS, parse
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.options import CatchUp, RepeatedHour
 from cronpoll.core.periods import (
@@ -64,13 +64,6 @@ class Field(NamedTuple):
 
 # -- the schedule ----------------------------------------------------------------------------------
 
-_BOUNDS: Final = (
-    ("minute", 0, 59),
-    ("hour", 0, 23),
-    ("day", 1, 31),
-    ("month", 1, 12),
-    ("weekday", 0, 6),
-)
 _WORDS: Final = "self.findAll('[^ \\t]+')"
 
 
@@ -80,7 +73,7 @@ def _number_pattern(low: int, high: int) -> str:
 
 
 def _field_rule(index: int) -> Rule:
-    name, low, high = _BOUNDS[index]
+    name, low, high = BOUNDS[index]
     number = _number_pattern(low, high)
     element = f"{number}(?:-{number})?"
     word = f"{_WORDS}[{index}]"

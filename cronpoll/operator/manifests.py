@@ -106,7 +106,7 @@ def rbac(*, namespaced: bool) -> list[Object]:
     ]
 
 
-def deployment(*, namespaced: bool, image: str = f"cronpoll:{__version__}") -> Object:
+def deployment(*, namespaced: bool) -> Object:
     arguments = ["run", f"--listen=0.0.0.0:{PORT}"]
     own = {"fieldRef": {"fieldPath": "metadata.namespace"}}
     env = [{"name": "KRON_NAMESPACE", "valueFrom": own}] if namespaced else []
@@ -121,7 +121,7 @@ def deployment(*, namespaced: bool, image: str = f"cronpoll:{__version__}") -> O
 
     container = {
         "name": NAME,
-        "image": image,
+        "image": f"cronpoll:{__version__}",
         "command": [NAME],
         "args": arguments,
         **({"env": env} if env else {}),

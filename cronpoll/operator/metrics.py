@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from cronpoll.core import events as e
+from cronpoll.core.metrics import labelled
 from cronpoll.operator.server import Requested
 
 _BUCKETS: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -18,10 +19,6 @@ _EVENTS: Final[dict[type[e.Event], str]] = {
     e.TaskRunReplaced: "replaced",
     e.TaskRunInterrupted: "interrupted",
 }
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Metrics:
@@ -120,7 +117,4 @@ def _family(
     yield f"# HELP {name} {words}"
     yield f"# TYPE {name} counter"
     for key, value in sorted(values.items()):
-        told = ",".join(
-            f'{label}="{_escaped(each)}"' for label, each in zip(labels, key, strict=True)
-        )
-        yield f"{name}{{{told}}} {value}"
+        yield f"{name}{{{labelled(zip(labels, key, strict=True))}}} {value}"

@@ -128,7 +128,7 @@ class Task(NamedTuple):
     """Variables whose values are not in the file."""
 
 
-def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untranslated:
+def of_task(task: Task, image: str) -> Translated | Untranslated:
     """A command task of a registry file as a KronJob that runs the command in that image."""
     if task.command is None:
         return Untranslated(task.name, "it has a callback; only a command can be run in a Pod")
@@ -141,13 +141,12 @@ def of_task(task: Task, image: str, namespace: str | None) -> Translated | Untra
     if task.spread is not None and task.spread.window is not None:
         remarks.append(
             "its window chooses other seconds than before: they depend on the name, which is "
-            f"{namespace or 'NAMESPACE'}/{name} here"
+            f"NAMESPACE/{name} here"
         )
     if lost := _lost(task.settings):
         remarks.append(f"left out, a KronJob has nothing like it: {', '.join(lost)}")
     spec = _spec(task, _job(task, image, remarks), remarks)
-    place = {} if namespace is None else {"namespace": namespace}
-    return Translated(_manifest({"name": name, **place}, spec), tuple(remarks))
+    return Translated(_manifest({"name": name}, spec), tuple(remarks))
 
 
 def _job(task: Task, image: str, remarks: list[str]) -> dict[str, Any]:

@@ -211,11 +211,9 @@ class OutputReader:
 
     # -- what it printed ---------------------------------------------------------------------------
 
-    def lines(self, run: KeptRun, stream: Stream | None = None) -> Iterator[Item]:
-        """What is kept of a run, in the order in which it came: of one stream, or of both."""
-        for item in self.read_on(run, Position(), whole=True).items:
-            if stream in (None, item.stream):
-                yield item
+    def lines(self, run: KeptRun) -> tuple[Item, ...]:
+        """What is kept of a run, in the order in which it came."""
+        return self.read_on(run, Position(), whole=True).items
 
     def read_on(self, run: KeptRun, position: Position, *, whole: bool = False) -> Progress:
         """What has come behind a position, up to now. Who wants to go on asks again with the new
@@ -237,9 +235,9 @@ class OutputReader:
             progress[position] = Progress(tuple(items), joined.position, found.over)
         return progress
 
-    def last_line(self, run: KeptRun, stream: Stream = "stderr") -> str | None:
-        """The last line of a stream that is not blank."""
-        blocks = [block for block in self._blocks(run, ITS_END).blocks if block.stream == stream]
+    def last_line(self, run: KeptRun) -> str | None:
+        """The last line of standard error that is not blank."""
+        blocks = [each for each in self._blocks(run, ITS_END).blocks if each.stream == "stderr"]
         lines = last_lines(_end_of(blocks), run.started_at, 100)
         return next((line.text for line in reversed(lines) if line.text.strip()), None)
 

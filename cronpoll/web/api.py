@@ -277,8 +277,8 @@ async def _output(scene: Scene, given: Given) -> list[Item]:
     run = await asyncio.to_thread(reader.run, given["run"])
     if run is None:
         raise RefusedError(404, "nothing is kept of a run with this id")
-    items = await asyncio.to_thread(lambda: list(reader.lines(run)))
-    return items[-given["number"] :]
+    items = await asyncio.to_thread(reader.lines, run)
+    return [*items[-given["number"] :]]
 
 
 # -- ordering --------------------------------------------------------------------------------------

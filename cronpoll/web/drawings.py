@@ -8,8 +8,9 @@ from typing import Final
 
 from cronpoll.core import events as e
 from cronpoll.core.past import Past
+from cronpoll.core.text import count
 from cronpoll.core.view import Attempt
-from cronpoll.web.face import count, length
+from cronpoll.web.face import length
 from cronpoll.web.html import Html, esc, tag
 from cronpoll.web.scene import Scene, section
 from cronpoll.web.tally import usual_of

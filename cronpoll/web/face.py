@@ -38,17 +38,6 @@ def size(number: float) -> str:
     return f"{number:.0f} {unit}" if unit == "B" else f"{number:.3g} {unit}"
 
 
-def count(number: int, noun: str, many: str = "") -> str:
-    """1 task, 2,000 tasks."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
-
-
-def listed(items: list[Html]) -> Html:
-    if len(items) < 2:
-        return Html("".join(items))
-    return Html(f"{', '.join(items[:-1])} and {items[-1]}")
-
-
 class Face:
     """The clock on the wall of the page: what time it is, and in which zone times are written."""
 
@@ -119,13 +108,12 @@ class Face:
         """Hour, minute and second alone."""
         return tag("time", f"{self.local(moment):%H:%M:%S}", datetime=utc_text(moment), class_="t")
 
-    def until(self, moment: datetime, before: str = "", after: str = "") -> Html:
+    def until(self, moment: datetime, before: str = "") -> Html:
         """A countdown, which goes on in the browser."""
         text = length((moment - self.now).total_seconds())
         words = f"{before} " if before else ""
         return Html(
             f'{esc(words)}<span class="n" data-until="{moment.timestamp():.0f}">{esc(text)}</span>'
-            f"{esc(after)}"
         )
 
     def since(self, moment: datetime, before: str = "", after: str = "") -> Html:

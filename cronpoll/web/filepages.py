@@ -17,11 +17,12 @@ from cronpoll.core.calendar import AnySchedule
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.histogram import BINS, counted
 from cronpoll.core.model import Book
+from cronpoll.core.text import count
 from cronpoll.core.view import Balance, Change, Histogram, Plan
 from cronpoll.daemon import wire
 from cronpoll.daemon.planning import at_a_start, changes_of, with_keys
 from cronpoll.web import marks
-from cronpoll.web.face import count, length
+from cronpoll.web.face import length
 from cronpoll.web.html import Html, esc, joined, link, tag
 from cronpoll.web.markdown import rendered
 from cronpoll.web.overview import do_href, equation
@@ -279,7 +280,7 @@ def audit_page(scene: Scene) -> Page:
     same = tag("p", "The same on the command line: ", code(command), class_="q small")
     parts = [heading(title, below)]
     if isinstance(balance, Balance):
-        parts.append(Part("balance", tag("div", equation(balance, "due in the last 24 h"),
+        parts.append(Part("balance", tag("div", equation(balance),
                                          id="balance")))  # fmt: skip
     parts.append(Part("facts", tag("div", shown, id="facts")))
     parts.append(section("evidence", "Evidence", count(len(rows), "promise"), table, same))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
+from cronpoll.core.text import count
 from cronpoll.core.view import Task
 from cronpoll.output.reading import KeptRun, Line, OutputReader
-from cronpoll.web.face import count
 from cronpoll.web.html import Html, joined, link, tag
 from cronpoll.web.overview import in_order, matching, table, table_rows
 from cronpoll.web.printed import cells, without_codes

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.shortwords import in_short
+from cronpoll.core.text import count
 from cronpoll.core.view import Balance, Task, Uncounted
 from cronpoll.core.zones import Gap, zone_of
 from cronpoll.web import marks, strip
 from cronpoll.web.board import comes_at
-from cronpoll.web.face import count, length
+from cronpoll.web.face import length
 from cronpoll.web.html import Html, joined, link, tag
 from cronpoll.web.scene import (
     PAGE_LIMIT,
@@ -102,10 +103,12 @@ def _verdict(scene: Scene) -> list[tuple[bool, str, str]]:
 # -- the balance -----------------------------------------------------------------------------------
 
 
-def equation(balance: Balance, due_words: str) -> Html:
+def equation(balance: Balance) -> Html:
     """The balance as an equation; it is the legend of the marks, too. Parts that are 0 are left
     out, but for what should be 0."""
-    terms = [tag("div", tag("b", f"{balance.due:,}"), tag("span", due_words), class_="term")]
+    terms = [
+        tag("div", tag("b", f"{balance.due:,}"), tag("span", "due in the last 24 h"), class_="term")
+    ]
     for index, (part, words) in enumerate(marks.WORDS.items()):
         number: int = getattr(balance, part)
         if not number and part not in ("in_time", "unaccounted"):
@@ -147,7 +150,7 @@ def _balance(scene: Scene) -> Part:
         "balance",
         tag(
             "section",
-            equation(balance, "due in the last 24 h"),
+            equation(balance),
             link_,
             strip.patterns(),
             [svg for svg, _ in drawn],
@@ -208,15 +211,14 @@ def _need(scene: Scene, need: Need) -> Html:
         ),
         tag("td", tag("b", need.fact), " ", need.reason, class_="why"),
         tag("td", moment, tag("span", need.beside, class_="q"), class_="when"),
-        tag("td", actions_for(scene, need.task, why=True), class_="do"),
+        tag("td", actions_for(scene, need.task), class_="do"),
     )
 
 
-def actions_for(scene: Scene, task: Task, *, why: bool = False) -> list[Html]:
+def actions_for(scene: Scene, task: Task) -> list[Html]:
     """At most three things that can be done about a task."""
-    name, found = task.task, []
-    if why:
-        found.append(link("Why", task_href(name), aria_label=f"Why, {name}"))
+    name = task.task
+    found = [link("Why", task_href(name), aria_label=f"Why, {name}")]
     if not scene.may_operate or not scene.watch.daemon.alive:
         return found
     for verb, text in actions_of(task):

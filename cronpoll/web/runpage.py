@@ -7,11 +7,12 @@ from urllib.parse import urlencode
 
 from cronpoll.core.chronicle import why
 from cronpoll.core.past import Past
+from cronpoll.core.text import count
 from cronpoll.core.view import Attempt
 from cronpoll.core.zones import floor_minute
 from cronpoll.output.reading import KeptRun, OutputReader
 from cronpoll.web import marks
-from cronpoll.web.face import count, length, size
+from cronpoll.web.face import length, size
 from cronpoll.web.html import Html, joined, link, tag
 from cronpoll.web.overview import versus
 from cronpoll.web.printed import Shown, position_text, shown

@@ -231,9 +231,9 @@ def same_page(query: dict[str, str], **changes: str | None) -> str:
     return f"?{urlencode(kept)}"
 
 
-def message(title: str, text: str, *, status: int = 200, live: bool = False) -> Page:
+def message(title: str, text: str, *, status: int = 200) -> Page:
     """A page that only says something."""
-    return Page(title, [heading(title, text)], live=live, status=status)
+    return Page(title, [heading(title, text)], live=False, status=status)
 
 
 def code(text: str) -> Html:

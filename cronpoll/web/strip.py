@@ -238,6 +238,6 @@ def _label(past: dict[int, Counter[Part]], size: Size) -> str:
     return f"The last {hours} hours: {total.total():,} due, {served:,} served."
 
 
-def window(face: Face, size: Size = WIDE) -> datetime:
+def window(face: Face) -> datetime:
     """How far ahead the strip looks."""
-    return face.now + (size.ahead + 1) * timedelta(minutes=size.minutes) - MICROSECOND
+    return face.now + (WIDE.ahead + 1) * timedelta(minutes=WIDE.minutes) - MICROSECOND

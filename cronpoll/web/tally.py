@@ -25,6 +25,7 @@ from cronpoll.core.windows import PeriodSchedule
 DAY: Final = timedelta(days=1)
 MOST_DUE: Final = 300_000
 """Due minutes of a day beyond which the balance is not counted in passing."""
+_MARKS: Final = 10
 _AT_ONCE: Final = 2_000
 """Tasks that a page counts anew before it is drawn. The others are counted meanwhile."""
 _STEP: Final = timedelta(minutes=1)
@@ -145,12 +146,12 @@ class Tally:
             parts.update(slot)
         return summed(+parts, now - DAY, now)
 
-    def marks(self, name: str, now: datetime, number: int = 10) -> Sequence[str]:
+    def marks(self, name: str, now: datetime) -> Sequence[str]:
         """The last periods of a task, the newest at the end."""
         known = self._marks.get(name)
         if known is None:
             past = self._pasts.get(name)
-            known = () if past is None else marks_of(past, now, number)
+            known = () if past is None else marks_of(past, now)
             self._marks[name] = known
         return known
 
@@ -234,8 +235,8 @@ def periods_of(past: Past, now: datetime, number: int, until: datetime | None = 
     return found[-number:]
 
 
-def marks_of(past: Past, now: datetime, number: int) -> list[str]:
-    return [mark_of(past, period, part) for period, part in periods_of(past, now, number)]
+def marks_of(past: Past, now: datetime) -> list[str]:
+    return [mark_of(past, period, part) for period, part in periods_of(past, now, _MARKS)]
 
 
 def mark_of(past: Past, period: datetime, part: Part) -> str:

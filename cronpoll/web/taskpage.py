@@ -14,14 +14,14 @@ from cronpoll.core.chronicle import why
 from cronpoll.core.errors import InvalidCronExpressionError
 from cronpoll.core.model import TaskConfig
 from cronpoll.core.past import Past
-from cronpoll.core.text import utc_text, with_times
+from cronpoll.core.text import count, utc_text, with_times
 from cronpoll.core.view import Attempt, Finding, Task
 from cronpoll.core.words import in_words
 from cronpoll.core.zones import floor_minute
 from cronpoll.web import marks
 from cronpoll.web.choosing import choice_part
 from cronpoll.web.drawings import calendar_of, durations_of
-from cronpoll.web.face import count, length
+from cronpoll.web.face import length
 from cronpoll.web.html import Html, esc, joined, link, tag
 from cronpoll.web.overview import actions_of, do_href, schedule_words
 from cronpoll.web.scene import (

@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 from cronpoll.core.balance import ledgers
 from cronpoll.core.model import MICROSECOND
 from cronpoll.core.past import Past
-from cronpoll.core.text import utc_text
+from cronpoll.core.text import count, utc_text
 from cronpoll.core.view import Attempt, Task
 from cronpoll.core.windows import PeriodSchedule
 from cronpoll.web import marks
-from cronpoll.web.face import count, length
+from cronpoll.web.face import length
 from cronpoll.web.html import Html, esc, link, tag
 from cronpoll.web.overview import matching, number_in
 from cronpoll.web.scene import PAGE_LIMIT, Page, Part, Scene, heading, same_page, task_link

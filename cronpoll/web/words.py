@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from cronpoll.core.reasons import how_many
+from cronpoll.core.text import count, listed
 from cronpoll.core.view import Task
-from cronpoll.web.face import Face, count, length, listed
+from cronpoll.web.face import Face, length
 from cronpoll.web.html import Html, esc, joined, tag
 from cronpoll.web.scene import Scene, task_href
 
