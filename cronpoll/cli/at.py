@@ -38,9 +38,10 @@ def at(
     daemon is restarted meanwhile.
 
     TIME is ISO 8601 (2026-11-01T22:30, in this machine's zone unless it has an offset), a time of
-    day (22:30: the next one), or a distance (+2h). If a task runs then, it starts directly after
-    that; if the daemon does not run then, when it does. Like `cronpoll run` it settles nothing and
-    works while a task is suspended. `cronpoll status` shows what is ordered.
+    day (22:30: the next one), or a time from now (+2h). If a task is running then, it starts right
+    after that run; if the daemon is not running then, as soon as it is. As with `cronpoll run`, the
+    task still runs when it is next due, and a suspended task is started, too. `cronpoll status`
+    shows what has been ordered.
     """
     zone = HostZone()().tzinfo
     due_at = _meant(time, SystemClock().wall(), zone)

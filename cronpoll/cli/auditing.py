@@ -117,7 +117,7 @@ class Judgement(View, frozen=True, kw_only=True):
 
 @click.command(
     epilog="Example: cronpoll audit --state-dir /var/lib/cronpoll",
-    short_help="Whether every promise was kept.",
+    short_help="Check whether every promise was kept.",
 )
 @click.argument("record", required=False, metavar="[DIR|FILE]", type=click.Path(allow_dash=True))
 @with_place

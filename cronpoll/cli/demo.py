@@ -19,7 +19,7 @@ from cronpoll.cli.serve import (
 
 @click.command(
     epilog="Example: cronpoll demo",
-    short_help="The page, with a month of invented data.",
+    short_help="Show the page with a month of invented data.",
 )
 @click.option(
     "--listen",

@@ -98,7 +98,7 @@ Explanation = Meaning | Meaningless | Chosen
 
 @click.command(
     epilog='Example: cronpoll explain "0 3 1,15 * 1-5" --timezone Europe/Berlin',
-    short_help="An expression in words.",
+    short_help="Explain a cron expression, or a task's schedule.",
 )
 @click.argument("expression", metavar="EXPRESSION|TASK", default="", shell_complete=complete_task)
 @click.option("--timezone", metavar="ZONE", help="IANA name. [default: this machine's zone]")
@@ -114,17 +114,17 @@ Explanation = Meaning | Meaningless | Chosen
     "--at",
     "at",
     metavar="TIME",
-    help="Of a TASK: how the start for this nominal minute was chosen. [default: the next one]",
+    help="With TASK: how the start for this nominal minute was chosen. [default: the next one]",
 )
 @click.option(
     "--file",
     metavar="FILE",
-    help="Of a TASK: the registry file. [default: what the daemon uses]",
+    help="With TASK: the registry file. [default: what the daemon uses]",
 )
 @click.option(
     "--kronjob",
     metavar="FILE",
-    help="With --at: a manifest with a KronJob; of several, TASK names the one that is meant.",
+    help="With --at: a manifest with a KronJob; if it has several, TASK is the name of one.",
 )
 @with_place
 @with_json(Explanation)
@@ -139,9 +139,9 @@ def explain(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Say what a cron expression means, or the schedule of a task, and when it comes next.
+    """Explain a cron expression, or the schedule of a task, and show when it is due next.
 
-    Of a task with a window, or with --at: how its start in one period was chosen, with the seed,
+    For a task with a window, or with --at: how its start in one period was chosen, with the seed,
     each draw, and what the constraints said.
     """
     if kronjob is not None:

@@ -35,7 +35,7 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[st
 
 
 @click.command(
-    "help", epilog="Example: cronpoll help windows", short_help="The manual, page by page."
+    "help", epilog="Example: cronpoll help windows", short_help="Show the manual, page by page."
 )
 @click.argument("topic", required=False, shell_complete=_complete)
 def help_(topic: str | None) -> None:

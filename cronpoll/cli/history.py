@@ -35,7 +35,7 @@ _INK: Final = {"failed": "red", "interrupted": "red", "stopped": "yellow", "repl
 
 
 @click.command(
-    epilog="Example: cronpoll history nightly-backup -n 20", short_help="What a task did."
+    epilog="Example: cronpoll history nightly-backup -n 20", short_help="Show what a task did."
 )
 @click.argument("task", shell_complete=complete_task)
 @with_place

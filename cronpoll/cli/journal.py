@@ -103,11 +103,11 @@ def _inspected(file: str) -> Inspection:
 @with_place
 @with_json(list[Inspected])
 def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_json: bool) -> None:
-    """Read every record and say whether it is whole. Changes nothing, and works beside a living
-    daemon.
+    """Read every record and say whether it is intact. Changes nothing, and works while a daemon is
+    running.
 
-    A torn end is no damage: a crash while writing, or a daemon that is writing just now. Exits with
-    1 if there is damage.
+    A torn end is no damage: it comes from a crash during a write, or from a daemon that is writing
+    right now. Exits with 1 if there is damage.
     """
     found = [_inspected(file) for file in _files(files, state_dir, config)]
     if as_json:
@@ -169,8 +169,8 @@ def repair_(
 ) -> None:
     """Repair a state directory whose journal is damaged. Stop the daemon first.
 
-    What the intact records say becomes the state; the damaged file is kept in aside/ as it is.
-    Restore a backup instead if you have one: a start among the lost records may be made again.
+    The state is rebuilt from the intact records; the damaged file is kept in aside/ as it is.
+    Restore a backup instead if you have one: a start among the lost records may happen again.
     """
     if place is None:
         directory = state_directory(state_dir, config)

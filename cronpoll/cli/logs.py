@@ -53,7 +53,7 @@ class _Wanted(NamedTuple):
 
 
 @click.command(
-    epilog="Example: cronpoll logs nightly-backup -f", short_help="What runs have printed."
+    epilog="Example: cronpoll logs nightly-backup -f", short_help="Show what runs have printed."
 )
 @click.argument("task", required=False, shell_complete=complete_task)
 @click.argument("run", required=False)
@@ -88,12 +88,12 @@ def logs(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Show what a task has printed: its latest run of which something is kept, or RUN, as `history`
-    names it.
+    """Show what a task has printed: in its latest run with any output, or in RUN, as named by
+    `history`.
 
-    Of each run the beginning and the end are kept. Works for a run in progress, too, and for a
-    daemon that is not running. Lines of standard error are marked with "!". Exits with 1 if there
-    is nothing to show.
+    Of each run the beginning and the end are kept. Works for a run in progress, too, and when the
+    daemon is not running. Lines of standard error are marked with "!". Exits with 1 if there is
+    nothing to show.
     """
     if task is None and text is None:
         raise click.UsageError("give a TASK, or --grep TEXT to search all output")
@@ -168,7 +168,7 @@ class _Show:
         if self._raw:
             return
         started = run.started_at.astimezone(self._zone).strftime("%Y-%m-%d %H:%M:%S")
-        how = {"open": "not over", "ok": "succeeded", "failed": "did not succeed"}[run.state]
+        how = {"open": "still running", "ok": "succeeded", "failed": "failed or cut off"}[run.state]
         if run.state == "open" and over:
             how = "over"
         if run.ended_at is not None:

@@ -37,7 +37,7 @@ def _tally_in(path: str) -> Tally | None:
 
 @click.command(
     epilog="Example: cronpoll metrics --output /var/lib/node_exporter/textfile/cronpoll.prom",
-    short_help="Metrics for Prometheus, without a port.",
+    short_help="Print metrics for Prometheus, without a port.",
 )
 @with_place
 @click.option(
@@ -52,8 +52,8 @@ def metrics(state_dir: str | None, config: str | None, output: str | None) -> No
     Works on the state directory of a living or a dead daemon: `cronpoll_up` says which. Run it
     every minute for the textfile collector of the node exporter.
 
-    Counters and histograms go on from what the file of --output says, in a comment; printed, they
-    are those of the last 24 hours.
+    With --output, counters and histograms continue from the numbers in a comment of the file;
+    printed, they are those of the last 24 hours.
     """
     reader = reader_of(state_dir, config)
     now = SystemClock().wall()

@@ -34,7 +34,7 @@ from cronpoll.runtime.clock import SystemClock
 @click.command(
     "next",
     epilog="Example: cronpoll next tasks.toml nightly-backup -n 3",
-    short_help="The next runs of a file's tasks.",
+    short_help="Show the next runs of the tasks in a file.",
 )
 @click.argument("file", type=click.Path(), required=False)
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
@@ -60,8 +60,7 @@ def next_(
     """Show the next runs of the tasks of a registry file, each in its own zone.
 
     Imports nothing and asks no daemon. With several tasks: the next runs of all of them, in order.
-    Starts that `cronpoll at` has ordered are among them, and what `cronpoll suspend` holds back is
-    not.
+    Starts ordered with `cronpoll at` are included; tasks suspended with `cronpoll suspend` are not.
     """
     if config is not None:
         file, tasks = config, tasks if file is None else (file, *tasks)

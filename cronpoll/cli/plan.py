@@ -41,7 +41,7 @@ _SIGNS: Final[dict[ChangeKind, str]] = {
 
 @click.command(
     epilog="Example: cronpoll plan new-tasks.toml --config /etc/cronpoll/tasks.toml",
-    short_help="What a reload would change.",
+    short_help="Say what a reload would change.",
 )
 @click.argument("new", metavar="NEW.toml", type=click.Path())
 @with_place

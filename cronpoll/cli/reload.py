@@ -22,8 +22,8 @@ RELOAD_SECONDS: Final = 600.0
 def reload(state_dir: str | None, config: str | None, as_json: bool) -> None:
     """Make the daemon reload its registry file, and show the result.
 
-    The daemon follows changes by itself; this is for seeing the answer. Exits with 1 if the
-    file was rejected.
+    The daemon notices changes by itself; this command shows its answer. Exits with 1 if the file
+    was rejected.
     """
     answer = asked(wire.Reload(), wire.Reloaded, state_dir, config, as_json, RELOAD_SECONDS)
     if not as_json:

@@ -42,9 +42,9 @@ def run(
 ) -> None:
     """Start tasks now by name, pattern ('db-*') or tag.
 
-    Settles nothing: the task still runs when it is due. Works while it is suspended; refused while
-    it runs. Of several, a line each says what has become of it. Ctrl-C ends the waiting alone
-    (exit code 130): the run goes on.
+    The task still runs when it is next due. This works while it is suspended, and is refused while
+    it is running. With several tasks, there is a line for each. Ctrl-C only ends the waiting (exit
+    code 130): the run goes on.
     """
     task = single(tasks, tags)
     if task is None:

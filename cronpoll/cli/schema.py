@@ -9,14 +9,14 @@ import click
 
 @click.command(
     epilog="Example: cronpoll schema > cronpoll.schema.json",
-    short_help="The JSON Schema of a registry file.",
+    short_help="Print the JSON Schema of a registry file.",
 )
 def schema() -> None:
     """Print the JSON Schema of a registry file.
 
-    An editor that knows TOML completes and checks a file that begins with the line
-    "#:schema ./cronpoll.schema.json". What a schema cannot say, such as that a name is used twice,
-    is told by validate.
+    An editor with TOML support completes and checks a file that begins with the line "#:schema
+    ./cronpoll.schema.json". Some problems, such as a name that is used twice, only `validate` can
+    find.
     """
     from cronpoll.config.describe import schema as made
 

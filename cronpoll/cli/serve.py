@@ -38,7 +38,7 @@ def web() -> Any:
 
 @click.command(
     epilog="Example: cronpoll serve --listen unix:/run/cronpoll-web/page.sock",
-    short_help="The page: look at everything in a browser.",
+    short_help="Serve the page: everything in a browser.",
 )
 @with_place
 @click.option(
@@ -93,8 +93,8 @@ def serve(
 ) -> None:
     """Serve the page: tasks, timeline, runs, plan, audit and manual, in a browser.
 
-    It reads the state directory and answers also when the daemon is dead. Actions need to be signed
-    in with a token, a Unix socket, or a trusted proxy; without, the page is for looking.
+    It reads the state directory, so it works even when the daemon is dead. Actions need a user who
+    is signed in: by a token, a Unix socket, or a trusted proxy. Without one the page is read-only.
     """
     app, server = web()
     from cronpoll.runtime.clock import SystemClock

@@ -102,7 +102,7 @@ class Printer(Observer):
 
 @click.command(
     epilog="Example: cronpoll simulate tasks.toml --from 2026-10-24 --to 2026-10-26",
-    short_help="The real scheduler on a simulated clock.",
+    short_help="Run a file on a simulated clock.",
 )
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
@@ -142,7 +142,7 @@ def simulate(
 
     Nothing of yours is executed; every run succeeds, after the time given with --take. Times
     without an offset are of this machine's zone. Prints a summary: the starts of each task, late
-    ones, the longest gap, what was missed or skipped, and what changes of the clocks did.
+    ones, the longest gap, what was missed or skipped, and the effects of clock changes.
     """
     host = HostZone()()
     now = SystemClock().wall()

@@ -34,7 +34,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 @click.command(
     epilog="Example: cronpoll spread tasks.toml nightly-backup --hosts 1000",
-    short_help="How starts spread over a day.",
+    short_help="Show how starts spread over a day.",
 )
 @click.argument("file", type=click.Path())
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
@@ -48,7 +48,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 )
 @with_json(Histogram)
 def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_json: bool) -> None:
-    """Show how starts fall over a day: without windows, and with them.
+    """Show how starts spread over a day, with and without windows.
 
     With --hosts, as if each host had its own number at the end of the salt.
     """

@@ -75,7 +75,7 @@ _STYLES: Final = {
 
 @click.command(
     epilog="Example: cronpoll status --failing",
-    short_help="Tasks, their times, and the daemon's health.",
+    short_help="Show tasks, their times, and the daemon's health.",
 )
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
 @with_place

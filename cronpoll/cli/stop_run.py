@@ -38,9 +38,9 @@ def stop_run(
     """End a run of a task: the one named, or all that are open. TASK may be a pattern ('db-*').
 
     A process gets SIGTERM, then, 10 s later, SIGKILL; a coroutine is cancelled; a thread cannot be
-    ended. The run is recorded as ended by hand, with who asked. Its period is executed: it is
-    neither retried nor restarted, also if the daemon dies before it has ended. What fell due
-    meanwhile is owed directly after it, as after every run.
+    ended. The run is recorded as ended by hand, with the name of who asked. Its period counts as
+    executed: it is neither retried nor restarted, even if the daemon dies before the run has ended.
+    What came due meanwhile starts right after it, as after every run.
     """
     tasks = () if task is None else (task,)
     name = single(tasks, tags)

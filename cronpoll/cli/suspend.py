@@ -14,11 +14,11 @@ from cronpoll.daemon import wire
 
 @click.command(
     epilog='Example: cronpoll suspend nightly-backup --for 2h --reason "new disk"',
-    short_help="Suspend a task until it is resumed.",
+    short_help="Suspend tasks until they are resumed.",
 )
 @with_tasks
-@click.option("--for", "lasting", metavar="DURATION", help="Resume it by itself after so long.")
-@click.option("--reason", default="", help="Why; status and history show it.")
+@click.option("--for", "lasting", metavar="DURATION", help="Resume automatically after this time.")
+@click.option("--reason", default="", help="The reason, which status and history show.")
 @with_place
 @with_json
 def suspend(
@@ -30,8 +30,8 @@ def suspend(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Suspend tasks by name, pattern ('db-*') or tag: nothing of them starts until
-    `cronpoll resume`, or until the time is over; over restarts and edits of the file."""
+    """Suspend tasks by name, pattern ('db-*') or tag: they do not start until `cronpoll resume`, or
+    until the given time is over, even across restarts and edits of the file."""
     if len(reason) > wire.REASON_LIMIT:
         raise click.BadParameter(f"at most {wire.REASON_LIMIT} characters", param_hint="--reason")
     for_ms = None if lasting is None else milliseconds(duration_given(lasting, "--for"))

@@ -61,7 +61,7 @@ class Validated(View, frozen=True):
     is_flag=True,
     help="The file is for another machine: what only this one lacks is a warning.",
 )
-@click.option("--strict", is_flag=True, help="Warnings count as problems.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.option(
     "--fix",
     is_flag=True,
@@ -81,8 +81,8 @@ def validate(
     .yaml, .yml or .json are manifests, and the KronJobs in them are checked.
 
     What the daemon would refuse on this machine is an error, such as a user that it does not have.
-    Callbacks are imported in a process of their own. A hundred errors and a hundred warnings are
-    listed at most; the rest is counted. Exits with 1 if there is an error.
+    Callbacks are imported in a separate process. At most 100 errors and 100 warnings are listed;
+    the rest are counted. Exits with 1 if there is an error.
     """
     manifests = [file for file in files if file.endswith(SUFFIXES)]
     if fix:

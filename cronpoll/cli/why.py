@@ -36,7 +36,7 @@ from cronpoll.runtime.clock import SystemClock
 
 @click.command(
     epilog="Example: cronpoll why nightly-backup 2026-11-01T03:00",
-    short_help="What became of a due minute.",
+    short_help="Say what became of a due minute.",
 )
 @click.argument("task", shell_complete=complete_task)
 @click.argument("time", nargs=-1, metavar="[TIME]")
@@ -45,12 +45,13 @@ from cronpoll.runtime.clock import SystemClock
 def why(
     task: str, time: tuple[str, ...], state_dir: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Say what became of a due minute, and why. Without TIME: of the last one.
+    """Say what became of a due minute, and why. Without TIME: the last one.
 
     TIME is ISO 8601, `now`, a time of day (`00:33`: the latest), or one with `today` or `yesterday`
     before it (`yesterday 3:00`); in the task's zone unless it has an offset. A wall time that came
-    twice is answered twice. Of a task with a window it is the nominal minute, or the one of the
-    chosen second. The schedule in force at that time decides. Exits with 1 if no start was made.
+    twice is answered twice. For a task with a window it is the nominal minute, or the minute of the
+    chosen second. The answer follows the schedule in force at that time. Exits with 1 if there was
+    no start.
     """
     reader, now = reader_of(state_dir, config), SystemClock().wall()
     book = book_of(reader)

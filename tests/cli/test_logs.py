@@ -147,7 +147,7 @@ def test_a_run_is_followed_to_its_end_and_the_next_one_after_it(room: Room, tmp_
     child, handed = room.start(f"echo first; read x < {tmp_path}/go; echo second >&2", "other")
     with following(room, "other", "-f") as reading:
         assert reading.stdout is not None
-        assert ", not over," in reading.stdout.readline()
+        assert ", still running," in reading.stdout.readline()
         assert reading.stdout.readline().endswith("   first\n")
         (tmp_path / "go").write_text("x")
         room.over(child.wait(), handed)
