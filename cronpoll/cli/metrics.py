@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
-import msgspec
 
 from cronpoll.cli.common import (
     UNREACHABLE,
@@ -17,22 +14,10 @@ from cronpoll.cli.common import (
     with_place,
 )
 from cronpoll.core.errors import CronpollError
-from cronpoll.core.tally import Tally, begun
-from cronpoll.daemon.measured import DAY, measured
+from cronpoll.core.tally import begun
+from cronpoll.daemon.measured import DAY, measured, memory_of, tally_in
 from cronpoll.files import replace_file
 from cronpoll.runtime.clock import SystemClock
-
-_MEMORY: Final = "# counted "
-
-
-def _tally_in(path: str) -> Tally | None:
-    """What an earlier file has counted; None if it is not there, or not one of ours."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            line = next((line for line in file if line.startswith(_MEMORY)), "")
-        return msgspec.json.decode(line.removeprefix(_MEMORY), type=Tally)
-    except (OSError, ValueError):  # the next one is right again; counters begin at 0
-        return None
 
 
 @click.command(
@@ -57,7 +42,7 @@ def metrics(state_dir: str | None, config: str | None, output: str | None) -> No
     """
     reader = reader_of(state_dir, config)
     now = SystemClock().wall()
-    tally = begun(now - DAY) if output is None else _tally_in(output) or begun(now)
+    tally = begun(now - DAY) if output is None else tally_in(output) or begun(now)
     try:
         found = measured(reader, now, calendar_here(), tally)
     except CronpollError as error:
@@ -67,8 +52,7 @@ def metrics(state_dir: str | None, config: str | None, output: str | None) -> No
     if output is None:
         click.echo(found.text, nl=False)
         return
-    memory = f"{_MEMORY}{msgspec.json.encode(found.tally).decode()}\n"
     try:
-        replace_file(output, (found.text + memory).encode(), mode=0o644)
+        replace_file(output, found.text.encode() + memory_of(found.tally), mode=0o644)
     except OSError as error:
         fail(f"cannot write {output}: {error.strerror}", UNREACHABLE)

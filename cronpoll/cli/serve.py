@@ -81,6 +81,12 @@ def web() -> Any:
     metavar="NAME",
     help="A host name of the page besides localhost. Repeatable.",
 )
+@click.option(
+    "--counters",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Where counters of /metrics are kept, so that a restart loses nothing.",
+)
 def serve(
     state_dir: str | None,
     config: str | None,
@@ -90,6 +96,7 @@ def serve(
     proxy_header: str,
     operators: tuple[str, ...],
     hosts: tuple[str, ...],
+    counters: str | None,
 ) -> None:
     """Serve the page: tasks, timeline, runs, plan, audit and manual, in a browser.
 
@@ -105,7 +112,8 @@ def serve(
     rules = _rules(token_file, proxies, proxy_header, operators, listen)
     # The collector need not look through what is held of the record again and again.
     watch = Watch(reader_of(state_dir, config), SystemClock(), HostZone(), after_reading=gc.freeze)
-    settings = app.Settings(app.host_name(), frozenset(host.lower() for host in hosts))
+    names = frozenset(host.lower() for host in hosts)
+    settings = app.Settings(app.host_name(), names, counters)
     page = app.Web(watch, Doors(rules), settings).app()
     listening = listening_on(listen)
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cronpoll.core.balance import ledgers, part_of
 from cronpoll.core.past import Past
@@ -73,8 +74,8 @@ def needed_since(tally: Tally, now: datetime) -> datetime:
 
 def counted(tally: Tally, pasts: Mapping[str, Past], now: datetime) -> Tally:
     """With what was decided since. `pasts`: the record from `needed_since` on."""
-    if now <= tally.until:  # the clock was set back
-        return tally
+    if now <= tally.until:  # the clock was set back: it comes to where it was, or was far wrong
+        return tally if tally.until - now < _DAY else replace(tally, until=now)
     due, still_open = dict(tally.due), []
     for name, period in tally.open:
         part = part_of(pasts[name], period) if name in pasts else None

@@ -1,9 +1,12 @@
-"""The metrics of a state directory, asked from outside, by reading it: for `cronpoll metrics`."""
+"""The metrics of a state directory, asked from outside, by reading it: for `cronpoll metrics`; and
+where a file remembers how far was counted."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
+
+import msgspec
 
 from cronpoll.core.balance import balance
 from cronpoll.core.calendar import Calendar
@@ -18,6 +21,7 @@ from cronpoll.runtime.clock import kernel_clock_offset
 from cronpoll.store.api import Reader
 
 DAY: Final = timedelta(days=1)
+_MEMORY: Final = b"# counted "
 
 
 class Measured(NamedTuple):
@@ -51,6 +55,21 @@ def measured(reader: Reader, now: datetime, calendar: Calendar, tally: Tally) ->
         for task in with_series(status.tasks)
     )
     return Measured(exposition(Scrape(status, lines, tally, kernel_clock_offset())), tally)
+
+
+def tally_in(path: str) -> Tally | None:
+    """What the file says was counted; None if it is not there, or not one of ours."""
+    try:
+        with open(path, "rb") as file:
+            line = next((line for line in file if line.startswith(_MEMORY)), b"")
+        return msgspec.json.decode(line.removeprefix(_MEMORY), type=Tally)
+    except (OSError, ValueError):  # the next one is right again; counters begin at 0
+        return None
+
+
+def memory_of(tally: Tally) -> bytes:
+    """The line that says it, a comment among metrics."""
+    return _MEMORY + msgspec.json.encode(tally) + b"\n"
 
 
 def failures_of(book: Book, name: str) -> int:

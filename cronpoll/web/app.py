@@ -63,10 +63,11 @@ log = logging.getLogger("cronpoll.web")
 
 class Settings(NamedTuple):
     """`name`: of the machine, in the head of every page. `hosts`: under which it is asked for,
-    besides loopback."""
+    besides loopback. `counters`: the file in which they are kept."""
 
     name: str = ""
     hosts: frozenset[str] = frozenset()
+    counters: str | None = None
 
 
 PAGES: Final[dict[str, Drawn]] = {
@@ -94,7 +95,7 @@ class Web:
         self.streams = Streams(watch)
         self.follows = Follows()
         self.api = Api(self.scene)
-        self.measures = Measures(watch)
+        self.measures = Measures(watch, settings.counters)
         self.static = {
             name: (resources.files("cronpoll.web") / "static" / name).read_bytes()
             for name in _TYPES

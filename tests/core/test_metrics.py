@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 import subprocess
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -207,3 +207,11 @@ def test_rules_and_dashboard_use_only_metrics_that_exist(file: str) -> None:
     used = set(re.findall(r"cronpoll_[a-z_]+", text))
     assert used
     assert used <= {f"{metric.name}{part}" for metric in METRICS for part in metric.parts}
+
+
+def test_counters_do_not_wait_for_a_moment_that_a_wrong_clock_had_said() -> None:
+    """A clock that is set back comes to where it was; from 2038 it does not."""
+    now = datetime(2026, 3, 1, 10, tzinfo=UTC)
+    hour, years = now + minutes(60), datetime(2038, 1, 19, tzinfo=UTC)
+    assert counted(begun(hour), {}, now).until == hour
+    assert counted(begun(years), {}, now).until == now

@@ -727,6 +727,9 @@ def test_the_page_is_served_by_its_unit_to_those_who_may_look_and_act(service):
     assert "</mark> by early" in ask_page(machine, "GET /search?q=said")
     assert "Permission denied" in ask_page(machine, "GET /", user="nobody")
     assert "not running" not in ask_page(machine, "GET /readyz")
+    assert "cronpoll_due_total" in ask_page(machine, "GET /metrics")
+    counters = machine.run("cat", "/var/cache/cronpoll-web/counters").stdout
+    assert counters.startswith('# counted {"until":'), "they outlive a restart"
 
     form = ask_page(machine, "GET /do?what=suspend&task=early")
     (ticket,) = re.findall(r'name="ticket" value="([^"]+)"', form)

@@ -35,9 +35,9 @@ def life(tmp_path_factory: pytest.TempPathFactory):
     return directory, lived(eventful, directory, "2026-03-02T05:00:00Z")
 
 
-def scraped(life, **headers: str):
+def scraped(life, counters: str | None = None, **headers: str):
     async def scenario():
-        async with page_of(*life) as browser:
+        async with page_of(*life, counters=counters) as browser:
             first = await browser.get("/metrics", **headers)
             return first, await browser.get("/metrics", **headers)
 
@@ -124,35 +124,42 @@ async def _grown() -> list[tuple[datetime, dict[str, bytes]]]:
     return seen
 
 
-def test_counters_go_on_with_the_record_and_count_each_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def grown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[datetime, dict[str, bytes]]]:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(watch.Watch, "_daemon", lambda _: Scheduler(alive=True))
-    seen = run(_grown)
-    begin, files = seen[0]
+    return run(_grown)
 
-    def write(files: dict[str, bytes]) -> None:
-        for name, data in files.items():
-            with (tmp_path / name).open("ab") as file:
-                file.write(data[file.tell() :])
 
-    async def scenario() -> str:
-        write(files)
-        async with page_of(tmp_path, begin) as browser:
-            watching = browser.web.watch
-            for now, more in seen[1:]:
-                write(more)
-                watching.clock.now = now
-                async with asyncio.timeout(60):
-                    while watching.taken_at != now:
-                        await watching.changed(watching.version, 0.01)
-                text = (await browser.get("/metrics")).text
-            return text
+def _write(directory: Path, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        with (directory / name).open("ab") as file:
+            file.write(data[file.tell() :])
 
-    text = asyncio.run(scenario())
-    end = seen[-1][0]
-    reader, calendar = JournalReader(str(tmp_path)), Calendar(ZoneNames(ZONE))
+
+async def _watched(
+    directory: Path, seen: list[tuple[datetime, dict[str, bytes]]], **settings
+) -> str:
+    """What the last of several scrapes says, of a page that was there from the first of these
+    moments on."""
+    (begin, files), *later = seen
+    _write(directory, files)
+    async with page_of(directory, begin, **settings) as browser:
+        watching = browser.web.watch
+        text = (await browser.get("/metrics")).text
+        for now, more in later:
+            _write(directory, more)
+            watching.clock.now = now
+            async with asyncio.timeout(60):
+                while watching.taken_at != now:
+                    await watching.changed(watching.version, 0.01)
+            text = (await browser.get("/metrics")).text
+    return text
+
+
+def _assert_whole(text: str, directory: Path, begin: datetime, end: datetime) -> None:
+    """Each that was due in between is counted, and once."""
+    reader, calendar = JournalReader(str(directory)), Calendar(ZoneNames(ZONE))
     pasts = read_all(reader.history(), (), calendar, end, alive=lambda: True)
     whole = counted(begun(begin), pasts, end - SETTLED)
     told = {line.split('"')[1]: int(line.split()[-1]) for line in text.splitlines()
@@ -160,3 +167,45 @@ def test_counters_go_on_with_the_record_and_count_each_once(
     assert told == whole.due
     assert sum(told.values()) > 40
     assert f"cronpoll_start_lag_seconds_count {sum(whole.lag.counts)}\n" in text
+    for outcome, runs in whole.durations.items():
+        name = f'cronpoll_run_duration_seconds_count{{outcome="{outcome}"}}'
+        assert f"{name} {sum(runs.counts)}\n" in text
+
+
+def test_counters_go_on_with_the_record_and_count_each_once(grown, tmp_path: Path) -> None:
+    text = asyncio.run(_watched(tmp_path, grown))
+    _assert_whole(text, tmp_path, grown[0][0], grown[-1][0])
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_counters_go_on_after_a_restart_as_if_there_had_been_none(
+    grown, tmp_path: Path, torn: bool
+) -> None:
+    """Also if the page was away for hours, and if it died before it wrote down the newest."""
+    state, counters = tmp_path / "state", tmp_path / "counters"
+    state.mkdir()
+    asyncio.run(_watched(state, grown[:6], counters=str(counters)))
+    before = counters.read_bytes()
+    asyncio.run(_watched(state, grown[6:11], counters=str(counters)))
+    if torn:
+        counters.write_bytes(before)
+    text = asyncio.run(_watched(state, grown[15:], counters=str(counters)))
+    _assert_whole(text, state, grown[0][0], grown[-1][0])
+
+
+def test_a_file_of_counters_that_is_none_begins_at_0(life, tmp_path: Path) -> None:
+    counters = tmp_path / "counters"
+    counters.write_text("# counted {")
+    first, _ = scraped(life, counters=str(counters))
+    assert 'cronpoll_due_total{outcome="in_time"} 0\n' in first.text
+    (line,) = counters.read_text().splitlines()
+    assert line.startswith('# counted {"until":')
+
+
+def test_counters_that_cannot_be_kept_are_told(
+    life, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "nowhere" / "counters")
+    first, _ = scraped(life, counters=path)
+    assert first.status == 200
+    assert f"cannot keep the counters in {path}: No such file or directory" in caplog.text
