@@ -273,7 +273,6 @@ def _list(as_json: bool) -> None:
     for one in GUARANTEES:
         click.echo(one.name)
         _say(f"{one.promise}.", "    ")
-        _say(f"restates: {', '.join(one.sources) or 'the contract alone'}", "    ")
 
 
 def _say(text: str, indent: str = "", more: str = "") -> None:
