@@ -400,31 +400,33 @@ def _lines(report: Status, width: int | None, *, colour: bool) -> Lines:
         if below and colour and task.state in BAD:
             below = [click.style(below[0], fg="red")]
         entries.append(("  ".join(shown).rstrip(), *below))
-    top, last = _summary(report, zone, short).split("\n"), balance_line(report.balance)
+    top, last = _summary(report, zone, short).split("\n"), [balance_line(report.balance)]
     if width is not None:
-        top, last = [part for line in top for part in wrapped(line, width)], cut(last, width)
+        top, last = [
+            [part for line in lines for part in wrapped(line, width)] for lines in (top, last)
+        ]
     if colour:
         unaccounted = isinstance(report.balance, Balance) and report.balance.unaccounted
         top = top if report.daemon.sound else [click.style(x, fg="red", bold=True) for x in top]
-        last = click.style(last, fg="red", bold=True) if unaccounted else last
+        last = [click.style(x, fg="red", bold=True) for x in last] if unaccounted else last
     return Lines([*top, "  ".join(table[0]).rstrip()], entries, last)
 
 
 class Lines(NamedTuple):
-    """The head, the lines of each task, and the last line."""
+    """The head, the lines of each task, and the balance."""
 
     top: list[str]
     entries: list[tuple[str, ...]]
-    last: str
+    last: list[str]
 
     def whole(self) -> str:
         return "\n".join(
-            [*self.top, *(line for entry in self.entries for line in entry), self.last]
+            [*self.top, *(line for entry in self.entries for line in entry), *self.last]
         )
 
     def within(self, height: int) -> str:
         """As many tasks as fit, and how many do not."""
-        room = height - len(self.top) - 1
+        room = height - len(self.top) - len(self.last)
         if sum(map(len, self.entries)) <= room:
             return self.whole()
         shown: list[str] = []
@@ -436,7 +438,7 @@ class Lines(NamedTuple):
             number += 1
         left = len(self.entries) - number
         more = f"… {count(left, 'more task')} do not fit"
-        return "\n".join([*self.top, *shown, more, self.last])
+        return "\n".join([*self.top, *shown, more, *self.last])
 
 
 _PARTS: Final = {

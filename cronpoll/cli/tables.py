@@ -87,7 +87,8 @@ def terminal_width() -> int | None:
 
 def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
     """Rows as lines with columns below each other. The last one is as long as it is; what does not
-    fit into `width` goes on below: in its column, or on lines of its own if that is too narrow."""
+    fit into `width` goes on below: in its column, or on lines of its own if that is too narrow. If
+    the others alone do not fit, they are broken at blanks, too."""
     if not rows:
         return []
     widths = [_width(column) for column in zip(*rows, strict=True)][:-1]
@@ -100,7 +101,9 @@ def aligned(rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[s
         elif width - begin >= NARROWEST:
             lines.append(head + f"\n{' ' * begin}".join(wrapped(last, width - begin)))
         else:
-            lines.append("\n    ".join([head.rstrip(), *wrapped(last, max(width - 4, 1))]))
+            rest = max(width - 4, 1)
+            first = wrapped(head, rest) if cell_len(head.rstrip()) > width else [head.rstrip()]
+            lines.append("\n    ".join([*first, *wrapped(last, rest)]))
     return lines
 
 

@@ -301,11 +301,11 @@ def started(started_at: datetime, late_seconds: float, causes: list[str]) -> str
 
 def stands_for_it(started_at: datetime, due_at: datetime | None = None) -> str:
     which = "" if due_at is None else f", for {utc_text(due_at)},"
-    return f"the start at {utc_text(started_at)}{which} stands for it"
+    return f"the start at {utc_text(started_at)}{which} made up for it"
 
 
 def owed_instead(due_at: datetime) -> str:
-    return f"the start owed for {utc_text(due_at)} stands for it"
+    return f"the start owed for {utc_text(due_at)} will make up for it"
 
 
 def suspended_until(resumed_at: datetime) -> str:

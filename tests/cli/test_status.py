@@ -212,6 +212,20 @@ async def test_all_is_well_only_if_the_daemon_lives_and_nothing_fails(
     assert status_now(world, scheduler_of(*holder, None)).well is well
 
 
+@simulated
+async def test_a_narrow_terminal_cuts_nothing_off_the_balance() -> None:
+    world = World("2026-03-02T12:00:00Z")
+    await world.boot([("t", "0 12 * * *", Job(), minutes(5))])
+    balance = Balance(since=world.now, until=world.now, due=2, in_time=1, unaccounted=1)
+    report = msgspec.structs.replace(
+        status_now(world, scheduler_of(True, 1, None)), balance=balance
+    )
+    assert _lines(report, 30, colour=False).last == [
+        "last 24 h: 2 due = 1 in time +",
+        "1 UNACCOUNTED",
+    ]
+
+
 @pytest.mark.parametrize(
     ("parts", "line"),
     [

@@ -63,10 +63,17 @@ def test_what_is_too_long_goes_on_in_its_column_or_below() -> None:
         "    it failed because of something else",
         "    that was not there",
     ]
+    assert aligned([("2026-10-29 03:14:46", "2026-10-29 03:00:04", "failed")], 30)[
+        0
+    ].splitlines() == [
+        "2026-10-29 03:14:46",
+        "    2026-10-29 03:00:04",
+        "    failed",
+    ]
 
 
 def test_what_does_not_fit_is_said() -> None:
-    lines = Lines(["top", "head"], [("bad", "    why"), ("a",), ("b",), ("c",)], "last")
+    lines = Lines(["top", "head"], [("bad", "    why"), ("a",), ("b",), ("c",)], ["last"])
     assert lines.within(8).splitlines() == ["top", "head", "bad", "    why", "a", "b", "c", "last"]
     assert lines.within(7).splitlines() == [
         "top", "head", "bad", "    why", "a", "… 2 more tasks do not fit", "last",

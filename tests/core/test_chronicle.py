@@ -172,7 +172,7 @@ async def test_each_fate_of_a_due_minute_has_its_answer() -> None:
     assert say("t", "12:30") == ("not due", "not due: 0 * * * * in UTC does not match it")
     assert say("t", "13:00") == ("started", "started 2026-03-02T13:00:00Z; succeeded")
     missed = (
-        "missed: the scheduler was not running; the start at 2026-03-02T16:20:00Z stands for it"
+        "missed: the scheduler was not running; the start at 2026-03-02T16:20:00Z made up for it"
     )
     assert say("t", "14:00") == ("missed", missed)
     assert say("t", "15:00") == ("missed", missed)
@@ -445,7 +445,7 @@ async def test_what_an_edit_left_owed_and_a_later_start_overtook_is_missed() -> 
     assert answer(world, "t", "2026-03-02T14:00:00Z") == (
         "missed",
         "missed: it had stayed owed from before, and something later came first; "
-        "the start at 2026-03-02T14:30:30Z stands for it",
+        "the start at 2026-03-02T14:30:30Z made up for it",
     )
     assert answer(world, "t", "2026-03-02T14:30:00Z")[0] == "started"
 
