@@ -346,5 +346,5 @@ def test_a_reload_with_twenty_thousand_problems_is_answered(tmp_path: Path) -> N
         daemon.write(tasks(1) + '[[task]]\nname = 5\ncrom = "x"\n' * 5_000)
         done = daemon.command("reload", "--state-dir", str(daemon.state))
     assert done.returncode == 1
-    assert "20000 problems" in done.stdout + done.stderr
+    assert "20,000 problems" in done.stdout + done.stderr
     assert "and 19,900 more" in done.stdout + done.stderr
