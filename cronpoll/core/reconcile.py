@@ -13,7 +13,7 @@ edit just before the crash would have.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -81,7 +81,7 @@ def in_pieces(
     boot_id: str,
 ) -> Iterator[Reconciled]:
     """`reconcile`, for who has others waiting: how far it has come, again and again, and in the end
-    the answer. The book must stay as it is.
+    the answer. The book must stay as it is; for tasks of which it did not, there is `amended`.
 
     `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a
     slot, and since when. `boot_id`: the boot of the machine in which an instance starts now.
@@ -123,6 +123,26 @@ def in_pieces(
             allowance = Allowance(FREE_TOGETHER)
         events += found
     yield Reconciled(events, added, preserved, overridden, orphaned)
+
+
+def amended(
+    outcome: Reconciled,
+    names: Collection[str],
+    book: Book,
+    wanted: Sequence[tuple[str, TaskConfig]],
+    now: Now,
+    calendar: Calendar,
+    waiting: Mapping[str, datetime],
+) -> Iterator[Reconciled]:
+    """An answer for a running instance, with what concerns some names computed anew, in pieces."""
+    part = copy.copy(book)
+    part.tasks = {name: book.tasks[name] for name in names if name in book.tasks}
+    among = [(name, config) for name, config in wanted if name in names]
+    kept = [event for event in outcome.events if event.task_name not in names]  # type: ignore[attr-defined]
+    for anew in in_pieces(
+        part, among, now, calendar, after_restart=False, waiting=waiting, boot_id=""
+    ):
+        yield outcome._replace(events=kept + anew.events)
 
 
 def _within(
@@ -188,7 +208,7 @@ def _kept(
             task = _folded(task, (steps.expired(task, due, now.wall),), events)
     before = task
     if task.config != config:
-        task = _edited(task, config, now, calendar, waiting_since, events)
+        _edit(task, config, now, calendar, waiting_since, events)
         if config.options.suspend and not before.config.options.suspend:
             events.append(e.TaskSuspended(now.wall, task.task_name, "file"))
     if before.config.options.suspend and not config.options.suspend:
@@ -206,14 +226,14 @@ def _kept(
     return events
 
 
-def _edited(
+def _edit(
     task: TaskState,
     config: TaskConfig,
     now: Now,
     calendar: Calendar,
     waiting_since: datetime | None,
     events: list[e.Event],
-) -> TaskState:
+) -> None:
     """Evaluate the old schedule up to now, then put the new config into force."""
     handled = task.handled
     served: tuple[Stretch, ...] = ()
@@ -241,9 +261,7 @@ def _edited(
             owed = (
                 (None, None) if again == owed[0] else owed
             )  # the boot rule owes the present minute anew
-    return _folded(
-        task, steps.edited(task, config, owed, handled, now.wall, served, now.behind), events
-    )
+    events += steps.edited(task, config, owed, handled, now.wall, served, now.behind)
 
 
 def _evaluated(

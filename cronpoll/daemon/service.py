@@ -54,7 +54,7 @@ WRONG_CONFIG: Final = 78
 (RestartPreventExitStatus)."""
 
 _SIGNS_SECONDS: Final = 10.0
-"""At the end, for what the last runs have printed to become files that are whole."""
+"""How often the init system hears of us, and what a callback may have taken is looked after."""
 _TOLD_SECONDS: Final = 2.0
 """At the end, for a notice that is on its way to arrive. Otherwise the next daemon tells it again.
 """

@@ -30,12 +30,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core import orders, steps
@@ -48,7 +49,7 @@ from cronpoll.core.errors import (
 )
 from cronpoll.core.model import Book, Operator, Registration, TaskConfig
 from cronpoll.core.notices import late_since
-from cronpoll.core.reconcile import PIECE, Reconciled, in_pieces
+from cronpoll.core.reconcile import PIECE, Reconciled, amended, in_pieces
 from cronpoll.core.steps import Now, Step
 from cronpoll.runtime.admission import Admission
 from cronpoll.runtime.clock import Clock, Waker
@@ -86,15 +87,34 @@ process in order."""
 _LOOKS: Final = 1_000
 """Tasks of a new list of registrations that are looked at in one cycle."""
 
+_LINES: Final = 100
+"""Of the log, that are written in one go: a few milliseconds."""
+
 _DRAWS: Final = 64
 """Periods that are drawn in one cycle, beside those that are free: a millisecond or two."""
+
+
+_FORESEEN_SECONDS: Final = 3.0
+"""How old an answer may be that was worked out ahead: its events bear the time at which that began.
+"""
+
+
+class Foreseen(NamedTuple):
+    """What follows from a list of registrations, worked out ahead: at which time, who waited for a
+    slot then, and what has happened since."""
+
+    outcome: Reconciled
+    now: Now
+    waiting: Collection[str]
+    heard: list[e.Event]
 
 
 class Prepared(NamedTuple):
     """What a list of registrations means where the host's zone is `host`: a config for each."""
 
     host: str
-    configs: list[TaskConfig]
+    wanted: list[tuple[str, TaskConfig]]
+    foreseen: Foreseen | None = None
 
 
 class Change(NamedTuple):
@@ -171,6 +191,8 @@ class Engine:
         self._stop_deadline: float | None = None
         self._stop_error: BaseException | None = None
         self._loop_task: asyncio.Task[None] | None = None
+        self._unsaid: deque[tuple[e.Event, BaseException | None]] = deque()
+        self._saying: asyncio.Task[None] | None = None
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -221,13 +243,20 @@ class Engine:
         """Replace the registrations. If it fails, the previous ones stay in force."""
         self._must_be_alive()
         prepared = await self._prepared(registrations, self._host_zone().key)
-        self._must_be_alive()
-        done: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
-        self._changes.append(Change(registrations, done, prepared))
-        self._waker.wake()
-        # A caller who gives up while it waits takes the request back, unless it is being served
-        # already.
-        return await done
+        large = len(registrations) > PIECE
+        with self.ledger.overheard() as heard:
+            if large:
+                prepared = await self._foreseen(registrations, prepared, heard)
+            self._must_be_alive()
+            done: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
+            self._changes.append(Change(registrations, done, prepared))
+            self._waker.wake()
+            # A caller who gives up while it waits takes the request back, unless it is being served
+            # already.
+            outcome = await done
+        if self._saying is not None:
+            await asyncio.shield(self._saying)
+        return outcome
 
     async def order(self, wanted: orders.Wanted, name: str, by: Operator | None = None) -> str:
         """Carry out an order by hand: the run's id, or the state it led to. Or it is refused, with
@@ -313,6 +342,10 @@ class Engine:
     def book(self) -> Book:
         return self.ledger.book
 
+    def _now(self) -> Now:
+        wall, elapsed = self._clock.wall(), self._clock.monotonic()
+        return Now(wall, elapsed, self._began, self._belief.behind)
+
     # -- the loop ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -337,6 +370,8 @@ class Engine:
             self._stop_error = error
             raise
         finally:
+            while self._unsaid:
+                self._observer(*self._unsaid.popleft())
             self._entries.clear()
             self.underway.leave()
             self._occupied.end()
@@ -524,12 +559,72 @@ class Engine:
         They follow from the registrations and the host's zone and from nothing that can change in
         between; whoever uses them asks whether the zone is still that one.
         """
-        configs: list[TaskConfig] = []
+        wanted: list[tuple[str, TaskConfig]] = []
         for number, registration in enumerate(registrations, 1):
-            configs.append(self._roster.config_of(registration, host))
+            wanted.append((registration.name, self._roster.config_of(registration, host)))
             if number % PIECE == 0:
                 await asyncio.sleep(0)
-        return Prepared(host, configs)
+        return Prepared(host, wanted)
+
+    async def _foreseen(
+        self, registrations: Sequence[Registration], prepared: Prepared, heard: list[e.Event]
+    ) -> Prepared:
+        """What follows from many registrations, worked out while the engine does its work, so that
+        no start waits for it. With windows that can take too long.
+
+        What happens meanwhile is overheard. Whom it concerns is looked at anew when the change is
+        answered.
+        """
+        if prepared.host != self._roster.calendar.zones.host.key:
+            return prepared
+        now, waiting = self._now(), self._admission.waiting()
+        with collection_paused(len(registrations)):
+            pieces = self._reconciled(prepared, now, waiting)
+            outcome = next(pieces)
+            for outcome in pieces:  # noqa: B007  the last one is meant
+                await asyncio.sleep(0)
+                if self._clock.monotonic() - now.elapsed > _FORESEEN_SECONDS:
+                    return prepared
+        return prepared._replace(foreseen=Foreseen(outcome, now, waiting, heard))
+
+    def _as_foreseen(self, prepared: Prepared, now: Now) -> Iterator[Reconciled] | None:
+        """The answer that was worked out ahead, brought up to date; None if too much has happened
+        since."""
+        foreseen, waiting = prepared.foreseen, self._admission.waiting()
+        if foreseen is None:
+            return None
+        names: set[Any] = {getattr(event, "task_name", None) for event in foreseen.heard}
+        age = now.elapsed - foreseen.now.elapsed
+        if None in names or age > _FORESEEN_SECONDS or now.behind != foreseen.now.behind:
+            return None
+        return amended(
+            foreseen.outcome,
+            names.union(waiting, foreseen.waiting),
+            self.book,
+            prepared.wanted,
+            now,
+            self._roster.calendar,
+            waiting,
+        )
+
+    def _reconciled(
+        self,
+        prepared: Prepared,
+        now: Now,
+        waiting: Mapping[str, datetime],
+        *,
+        after_restart: bool = False,
+        boot_id: str = "",
+    ) -> Iterator[Reconciled]:
+        return in_pieces(
+            self.book,
+            prepared.wanted,
+            now,
+            self._roster.calendar,
+            after_restart=after_restart,
+            waiting=waiting,
+            boot_id=boot_id,
+        )
 
     async def _register(
         self,
@@ -542,23 +637,17 @@ class Engine:
     ) -> Reconciled:
         """Make the registrations the present ones: compute, make durable, fold. Raises with nothing
         changed."""
-        now, elapsed = self._clock.wall(), self._clock.monotonic()
+        at = self._now()
+        now, elapsed = at.wall, at.elapsed
         roster, book = self._roster, self.book
         host = roster.calendar.zones.host.key
         if prepared is None or prepared.host != host:
             prepared = await self._prepared(registrations, host)
-        names = [registration.name for registration in registrations]
-        outcome = await _last(
-            in_pieces(
-                book,
-                list(zip(names, prepared.configs, strict=True)),
-                Now(now, elapsed, self._began, self._belief.behind),
-                roster.calendar,
-                after_restart=after_restart,
-                waiting=self._admission.waiting(),
-                boot_id=boot_id,
-            )
+        waiting = self._admission.waiting()
+        pieces = self._as_foreseen(prepared, at) or self._reconciled(
+            prepared, at, waiting, after_restart=after_restart, boot_id=boot_id
         )
+        outcome = await _last(pieces)
         batch = preface + outcome.events
         if batch:
             try:
@@ -579,7 +668,12 @@ class Engine:
         ]
         self._new.update(dict.fromkeys(changed))
         self._admission.keep(self._entries)
-        await self._announce([*preface[:1], *outcome.events], outcome, now)
+        self._announce([*preface[:1], *outcome.events], outcome, now)
+        if after_restart:
+            await self._say()
+        elif self._unsaid and (self._saying is None or self._saying.done()):
+            self._saying = asyncio.get_running_loop().create_task(self._say())
+        self._polling.tasks_changed(now)
         return outcome
 
     @staticmethod
@@ -595,11 +689,14 @@ class Engine:
                 return event.task_name, event.new_state.cron_expression
         return (registrations[0].name, registrations[0].cron) if registrations else None
 
-    async def _announce(self, batch: list[e.Event], outcome: Reconciled, now: datetime) -> None:
-        for number, event in enumerate(batch, 1):
-            self._emit(event)
-            if number % PIECE == 0:
-                await asyncio.sleep(0)
+    def _announce(self, batch: list[e.Event], outcome: Reconciled, now: datetime) -> None:
+        """Say what a change has come to. Nobody waits for that to be said of a hundred thousand
+        tasks: it is said in pieces, and what happens meanwhile behind it."""
+        if len(batch) > PIECE:
+            self._unsaid += [(event, None) for event in batch if event.level >= self._level]
+        else:
+            for event in batch:
+                self._emit(event)
         if self._level <= e.DEBUG:
             for name in outcome.preserved:
                 self._emit(e.TaskPreserved(now, name))
@@ -608,7 +705,12 @@ class Engine:
                 self._emit(
                     e.TaskScheduled(now, name, config.cron_expression, config.retry_delay_ms)
                 )
-        self._polling.tasks_changed(now)
+
+    async def _say(self) -> None:
+        while self._unsaid:
+            for _ in range(min(_LINES, len(self._unsaid))):
+                self._observer(*self._unsaid.popleft())
+            await asyncio.sleep(0)
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -716,6 +818,7 @@ class Engine:
                 self.underway.give_up(run, elapsed)
 
     async def _finish(self) -> None:
+        await self._say()
         self._refuse_requests(None)
         now = self._clock.wall()
         self._watch_clock(
@@ -742,13 +845,16 @@ class Engine:
         self._changes.clear()
 
     def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
-        if event.level >= self._level:
+        if event.level < self._level:
+            return
+        if self._unsaid:
+            self._unsaid.append((event, error))
+        else:
             self._observer(event, error)
 
 
 async def _last(pieces: Iterator[Reconciled]) -> Reconciled:
-    """What a computation comes to, while the loop goes on. Only a cycle changes the book, and this
-    is part of one."""
+    """What a computation comes to, while the loop goes on."""
     outcome = next(pieces)
     for outcome in pieces:  # noqa: B007  the last one is meant
         await asyncio.sleep(0)

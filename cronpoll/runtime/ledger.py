@@ -10,7 +10,8 @@ tried again. The first record that goes through says how long it lasted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -51,6 +52,7 @@ class Ledger:
         self.slow_write: e.StoreSlow | None = None
         self._position = Position(0, 0)
         self.book = Book("")
+        self._listeners: dict[int, list[e.Event]] = {}
 
     async def open(self, now: datetime) -> tuple[str, list[e.Event]]:
         """Read the state. Returns an identifier for this instance and what there is to say about
@@ -69,6 +71,7 @@ class Ledger:
     def record(self, event: e.Event, error: BaseException | None = None) -> None:
         """A fact: true at once, written down with the next batch."""
         machine.apply(self.book, event)
+        self._tell_listeners([event])
         self._backlog.append(event)
         self._emit(event, error)
 
@@ -88,6 +91,7 @@ class Ledger:
             machine.apply(book, event)
             if number % PIECE == 0:
                 await asyncio.sleep(0)  # it is the engine's own turn, but not only its loop
+        self._tell_listeners(batch)  # at the end: who began to listen meanwhile saw half of it
         if recovered is not None:
             self._degraded_since = self.degraded_by = None
             self._emit(recovered, None)
@@ -148,7 +152,22 @@ class Ledger:
         """Somebody else wrote: what we wanted was decided without knowing that."""
         missed = await self._store.read_on(self._position)
         machine.replay(self.book, missed.events)
+        self._tell_listeners(missed.events)
         self._position = missed.position
+
+    @contextmanager
+    def overheard(self) -> Iterator[list[e.Event]]:
+        """For who works out what follows from the book: what is folded into it meanwhile."""
+        heard: list[e.Event] = []
+        self._listeners[id(heard)] = heard
+        try:
+            yield heard
+        finally:
+            del self._listeners[id(heard)]
+
+    def _tell_listeners(self, folded: Sequence[e.Event]) -> None:
+        for heard in self._listeners.values():
+            heard.extend(folded)
 
     async def _checkpoint(self, folded: Sequence[e.Event] = ()) -> None:
         done = await self._timed(

@@ -13,6 +13,7 @@ import msgspec
 
 from cronpoll.core.agenda import Agenda, Group
 from cronpoll.core.calendar import Calendar
+from cronpoll.core.machine import same_schedule
 from cronpoll.core.model import (
     QUARANTINE_LONGEST,
     Book,
@@ -41,9 +42,12 @@ class Entry(msgspec.Struct, gc=False):
     group: Group
     registration: Registration
     config: TaskConfig
-    is_async: bool
     timers: Timers = NO_TIMERS
     look_at: float | None = None
+
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.registration.callback)
 
     @property
     def timeout(self) -> float | None:
@@ -102,18 +106,20 @@ class Roster:
             if entry is not None and entry.registration is registration and unmoved:
                 entry.state = state
                 continue
-            group = groups.get(id(state.config))
+            group = (
+                entry.group
+                if entry is not None and same_schedule(entry.config, state.config)
+                else groups.get(id(state.config))
+            )
             if group is None:
                 group = self.agenda.group(self.calendar.schedule(name, state.config), now)
                 if (
                     state.config.options.spread is None
                 ):  # with windows each task has times of its own
                     groups[id(state.config)] = group
-            callback = registration.callback
             if entry is None:
                 group.members[name] = None
-                asynchronous = is_async(callback)
-                entry = Entry(state, group, registration, state.config, asynchronous)
+                entry = Entry(state, group, registration, state.config)
                 entries[name] = entry
                 if (
                     state.retry_at is not None
@@ -124,8 +130,6 @@ class Roster:
                 looks.append(name)
                 continue
             entry.state = state
-            if entry.registration.callback is not callback:
-                entry.is_async = is_async(callback)
             entry.registration, entry.config = registration, state.config
             if entry.group is not group:
                 self.agenda.remove(name, entry.group)

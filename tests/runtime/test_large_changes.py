@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,9 +15,11 @@ from cronpoll import Registration
 from cronpoll.core import events as e
 from cronpoll.core.choices import FREE_TOGETHER, forget_choices
 from cronpoll.core.errors import CronpollError
-from cronpoll.core.model import TaskConfig
+from cronpoll.core.model import Book, TaskConfig
 from cronpoll.core.periods import Spread, Window
-from cronpoll.core.reconcile import PIECE
+from cronpoll.core.reconcile import PIECE, Reconciled, in_pieces
+from cronpoll.core.steps import Now
+from cronpoll.runtime import engine
 from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.roster import Roster
 from cronpoll.runtime.simulation.time import SimulatedLoop
@@ -128,7 +132,7 @@ async def test_a_large_change_is_taken_over_while_the_loop_goes_on() -> None:
     while not change.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns >= 5 * 20  # prepared, reconciled, folded, put into the roster, announced
+    assert turns >= 4 * 20  # prepared, reconciled, folded, put into the roster
     assert expressions(lifecycle) == {"0 4 * * *"}
     await lifecycle.stop()
 
@@ -259,3 +263,132 @@ async def test_a_pending_retry_is_not_later_by_what_the_take_over_took() -> None
     assert not store.slow
     assert world.starts("t")[1] == "2026-03-02T12:10:00Z"
     await world.stop()
+
+
+class Gate:
+    """A callback that runs until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+
+    async def __call__(self) -> None:
+        await self.opened.wait()
+
+
+@pytest.fixture
+def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[Now]:
+    """At which times it was begun to work out what a change comes to, for all tasks."""
+    begun: list[Now] = []
+
+    def noted(book: Book, wanted: Any, now: Now, *rest: Any, **more: Any) -> Iterator[Reconciled]:
+        begun.append(now)
+        return in_pieces(book, wanted, now, *rest, **more)
+
+    monkeypatch.setattr(engine, "in_pieces", noted)
+    return begun
+
+
+async def until(happened: Callable[[], Any], change: asyncio.Future[None]) -> None:
+    while not happened():
+        assert not change.done()
+        await asyncio.sleep(0)
+
+
+def test_a_start_does_not_wait_until_it_is_known_what_a_large_change_comes_to(
+    worked_out: list[Now],
+) -> None:
+    """And what has started meanwhile is not owed once more, although it was when that began."""
+
+    @simulated
+    async def life() -> None:
+        others = [
+            Registration(f"t{n}", "0 3 * * *", nothing, minutes(1)) for n in range(20 * PIECE)
+        ]
+        gate, job = Gate(), Job()
+        world = World("2026-03-02T12:00:00Z", max_concurrent=1)
+
+        def tasks(cron: str) -> list[Registration]:
+            busy = Registration("busy", "0 12 * * *", gate, minutes(1))
+            return [busy, Registration("job", cron, job, minutes(1)), *others]
+
+        await world.boot(tasks("0 12 * * *"))
+        await world.passes(seconds=1)
+        await world.lifecycle.initialize(tasks("0 4 * * *"))  # what waits for a slot stays owed
+        assert job.begun == 0
+        worked_out.clear()
+        change = asyncio.ensure_future(world.lifecycle.initialize(tasks("0 5 * * *")))
+        await until(lambda: worked_out, change)
+        gate.opened.set()
+        await until(lambda: job.begun, change)
+        await change
+        assert len(worked_out) == 1
+        await world.passes(minutes=5)
+        assert job.begun == 1
+        assert expressions(world.lifecycle) == {"0 12 * * *", "0 5 * * *", "0 3 * * *"}
+        await world.stop()
+
+    life()
+
+
+@simulated
+async def test_a_start_does_not_wait_until_a_large_change_is_told_and_is_told_behind_it() -> None:
+    world = World("2026-03-02T12:00:30Z")
+    others, job = registrations(20 * PIECE), Job()
+    await world.boot([*others, ("job", "0 3 * * *", job, minutes(1))])
+    after = registrations(20 * PIECE, "0 4 * * *")
+    change = asyncio.ensure_future(
+        world.lifecycle.initialize([*after, ("job", "0 4 * * *", job, minutes(1))])
+    )
+    told = functools.partial(world.events, "TaskOverridden")
+    await until(told, change)
+    await world.lifecycle.run_now("job")
+    await until(lambda: job.ended, change)
+    assert len(told()) < len(others)
+    await change
+    assert len(told()) == len(others) + 1
+    (started,) = world.events("TaskRunStarted")
+    assert world.log.events.index(started) > world.log.events.index(told()[-1])
+    await world.stop()
+
+
+@simulated
+async def test_a_stop_does_not_leave_a_change_untold() -> None:
+    world = World("2026-03-02T12:00:30Z")
+    await world.boot(registrations(20 * PIECE))
+    change = asyncio.ensure_future(
+        world.lifecycle.initialize(registrations(20 * PIECE, "0 4 * * *"))
+    )
+    await until(lambda: world.events("TaskOverridden"), change)
+    await world.stop()
+    await change
+    assert len(world.events("TaskOverridden")) == 20 * PIECE
+    assert world.log.events[-1].__class__ is e.SchedulerStopped
+
+
+@pytest.mark.parametrize("happening", ["the clock is set", "it takes long", "the host moves"])
+def test_what_was_worked_out_ahead_is_worked_out_anew_if_it_may_be_wrong(
+    worked_out: list[Now], happening: str
+) -> None:
+    @simulated
+    async def life() -> None:
+        place = "UTC"
+        clock = SimulatedClock()
+        lifecycle = Lifecycle(MemoryStore(), clock=clock, zone=lambda: ZoneInfo(place))
+        await lifecycle.initialize(registrations(20 * PIECE))
+        worked_out.clear()
+        change = asyncio.ensure_future(lifecycle.initialize(registrations(20 * PIECE, "0 4 * * *")))
+        await until(lambda: worked_out, change)
+        if happening == "the clock is set":
+            clock.step(minutes(5))
+        elif happening == "the host moves":
+            place = "Asia/Tokyo"
+        else:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, SimulatedLoop)
+            loop.leaping.elapsed += 4
+        await change
+        assert len(worked_out) == 2
+        assert expressions(lifecycle) == {"0 4 * * *"}
+        await lifecycle.stop()
+
+    life()
