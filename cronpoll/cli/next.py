@@ -121,7 +121,7 @@ def _lines(rows: list[Upcoming], zones: dict[str, tzinfo], now: datetime | None)
     if width is not None and table:
         # A name gives way before it breaks a line.
         beside = sum(2 + max(len(row[column]) for row in table) for column in (0, 2))
-        room = max(width - beside, SHORTEST_NAME)
+        room = max(width - beside, SHORTEST_NAME // 2)
         table = [(at, shortened(name, room), away, why) for at, name, away, why in table]
     return aligned(table, width)
 

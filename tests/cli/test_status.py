@@ -579,6 +579,13 @@ def test_the_next_runs_have_a_line_each_whatever_the_tasks_are_called(
     assert len(lines) == 3
     assert all(len(line) <= width for line in lines)
     assert all("…" in line and "end  in " in line for line in lines)
+    yearly = 'cron = "0 3 1 1 *"\ncommand = ["true"]\n'
+    file.write_text(
+        f'[[task]]\nname = "{name}1"\n{yearly}window = {{ mode = "after", duration = "1h" }}\n'
+        f'[[task]]\nname = "{name}2"\n{yearly}'
+    )
+    lines = on_a_terminal(["next", "-n", "2", str(file)], width).splitlines()
+    assert [line for line in lines if len(line) > width] == []
 
 
 def on_a_terminal(arguments: list[str], width: int, **env: str) -> str:
