@@ -139,7 +139,9 @@ def told(event: e.Event, calendar: Calendar, now: datetime) -> Change | None:
                 text += f"; first due {_following(event.task_name, config, calendar, now)}"
             return Change("added", event.task_name, text)
         case e.TaskOrphaned(reason="unregistered"):
-            return Change("removed", event.task_name, "removed; nothing that was owed or ordered will start")
+            return Change(
+                "removed", event.task_name, "removed; nothing that was owed or ordered will start"
+            )
         case e.TaskOverridden():
             return _changed(event, calendar, now)
         case e.TaskSuspended():
