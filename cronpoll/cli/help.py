@@ -46,8 +46,8 @@ def help_(topic: str | None) -> None:
         return
     if topic not in pages:
         hint = close(topic, pages)
-        also = f"; did you mean {hint}?" if hint else ""
-        fail(f"there is no page {topic!r} in the manual{also} `cronpoll help` lists them.", NO)
+        also = f"did you mean {hint}?" if hint else "`cronpoll help` lists them"
+        fail(f"there is no page {topic!r} in the manual; {also}", NO)
     if not sys.stdout.isatty():
         click.echo(pages[topic])
         return

@@ -147,14 +147,18 @@ def dump(
     reader = reader_of(state_dir, config)
     begin = None if since is None else since_given(since, HostZone()().tzinfo)
     encoder = msgspec.json.Encoder()
+    found = False
     try:
         for item in reader.history(begin):
+            found = True
             if isinstance(item, Book) or (begin is not None and item.at < begin):
                 continue
             if task is None or getattr(item, "task_name", None) == task:
                 click.echo(printable_json(encoder.encode(item).decode()))
     except CronpollError as error:
         cannot_read(error, reader.place)
+    if not found:
+        fail(nothing_in(reader.place), UNREACHABLE)
 
 
 @journal.command(

@@ -205,7 +205,7 @@ def takeover(
     """
     place = Place(os.path.abspath(config), as_json)
     if not os.path.exists(config):
-        place.fail(f"{config}: there is no such registry file; say --config FILE", UNREACHABLE)
+        place.fail(f"{config}: there is no such registry file; give --config FILE", UNREACHABLE)
     crontabs = list(_crontabs(root, place))
     if what is None or what == "dry-run":
         taken = _taken(crontabs, place, cronie)

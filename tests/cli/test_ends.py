@@ -81,9 +81,15 @@ def test_the_table_speaks_of_every_command() -> None:
 
 
 @pytest.mark.parametrize("line", WITHOUT_STATE)
-def test_without_a_state_directory_all_say_the_same(line: str, places: dict[str, str]) -> None:
-    done = CliRunner().invoke(main, words(f"{line} --state-dir {{absent}}", places))
-    assert done.stderr == f"cronpoll: {NO_STATE.format(place=places['absent'])}\n"
+@pytest.mark.parametrize("place", ["absent", "empty"])
+def test_without_a_state_directory_all_say_the_same(
+    line: str, place: str, places: dict[str, str]
+) -> None:
+    done = CliRunner().invoke(main, words(f"{line} --state-dir {{{place}}}", places))
+    if (line, place) == ("plan {good}", "empty"):  # it says what the first start would do
+        assert done.exit_code == 0
+    else:
+        assert done.stderr == f"cronpoll: {NO_STATE.format(place=places[place])}\n"
 
 
 WITHOUT_JSON = ("metrics", "help", "schema", "import", "no-such-command", "journal dump")
