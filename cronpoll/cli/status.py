@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from threading import Thread
@@ -384,22 +384,29 @@ def _notices(daemon: Scheduler, short: ShortTimes) -> list[str]:
     return lines
 
 
+def _entry(
+    task: Task, row: Sequence[str], cells: Sequence[str], width: int | None, *, colour: bool
+) -> tuple[str, ...]:
+    """The line of a task, and below it what else there is to say."""
+    style = _STYLES.get(row[1]) if colour else None
+    shown = [cells[0], click.style(cells[1], fg=style) if style else cells[1], *cells[2:]]
+    line = "  ".join(shown).rstrip()
+    if not row[5]:
+        return (line,)
+    below = f"    {row[5]}" if width is None else cut(f"    {row[5]}", width)
+    return line, click.style(below, fg="red") if colour and task.state in BAD else below
+
+
 def _lines(report: Status, width: int | None, *, colour: bool) -> Lines:
     """What is shown: for a terminal of that width, or for a pipe."""
     zone = HostZone()()
     short = ShortTimes(report.at, zone.tzinfo)
     rows = _rows(report, short)
     table = fitted([_HEADINGS, *(row[:5] for row in rows)], width, _DISPENSABLE)
-    entries = []
-    for task, row, cells in zip(report.tasks, rows, table[1:], strict=True):
-        style = _STYLES.get(row[1]) if colour else None
-        shown = [cells[0], click.style(cells[1], fg=style) if style else cells[1], *cells[2:]]
-        below = [f"    {row[5]}"] if row[5] else []
-        if below and width is not None:
-            below = [cut(below[0], width)]
-        if below and colour and task.state in BAD:
-            below = [click.style(below[0], fg="red")]
-        entries.append(("  ".join(shown).rstrip(), *below))
+    entries = [
+        _entry(task, row, cells, width, colour=colour)
+        for task, row, cells in zip(report.tasks, rows, table[1:], strict=True)
+    ]
     top, last = _summary(report, zone, short).split("\n"), [balance_line(report.balance)]
     if width is not None:
         top, last = [
