@@ -14,9 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from cronpoll.core.balance import ledgers, part_of
@@ -28,17 +29,20 @@ ENDS: Final = ("succeeded", "failed", "interrupted", "replaced", "stopped")
 LAG_SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3_600.0)
 DURATION_SECONDS: Final = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0)
 OPEN_DAYS: Final = timedelta(days=7)
-"""What is undecided for longer is not waited for: the record would have to be read from there."""
+"""What is undecided for longer is not waited for, and what was due earlier is not counted: the
+record would have to be read from there, and a clock that was wrong may say 1970."""
 _WRITTEN: Final = timedelta(seconds=5)
 """How long a run's start or end may be on its way to the record."""
 _DAY: Final = timedelta(days=1)
+Moment = Annotated[datetime, Meta(tz=True)]
+Number = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class Histogram(msgspec.Struct, frozen=True):
     """`counts`: how many are in each bucket, the last one without a bound; not cumulated."""
 
-    counts: tuple[int, ...]
-    total: float = 0.0
+    counts: tuple[Number, ...]
+    total: Annotated[float, Meta(ge=0)] = 0.0
 
     def with_values(self, bounds: tuple[float, ...], values: Iterable[float]) -> Histogram:
         counts, total = list(self.counts), self.total
@@ -52,11 +56,21 @@ class Tally(msgspec.Struct, frozen=True):
     """`due`: by outcome. `open`: tasks and periods that were due and not decided. `lag`: of starts.
     `durations`: of runs, by how they ended."""
 
-    until: datetime
-    due: dict[str, int]
-    open: tuple[tuple[str, datetime], ...]
+    until: Moment
+    due: dict[str, Number]
+    open: tuple[tuple[str, Moment], ...]
     lag: Histogram
     durations: dict[str, Histogram]
+
+    def __post_init__(self) -> None:
+        """What is read from a file may be that of another version."""
+        every = [(LAG_SECONDS, self.lag), *((DURATION_SECONDS, x) for x in self.durations.values())]
+        if (
+            self.due.keys() != {*OUTCOMES}
+            or self.durations.keys() != {*ENDS}
+            or any(len(histogram.counts) != len(bounds) + 1 for bounds, histogram in every)
+        ):
+            raise ValueError("other counters than these")
 
 
 def begun(at: datetime) -> Tally:
@@ -69,13 +83,14 @@ def begun(at: datetime) -> Tally:
 def needed_since(tally: Tally, now: datetime) -> datetime:
     """From where on the record has to be read to count on."""
     oldest = (period - _DAY for _, period in tally.open if now - period < OPEN_DAYS)
-    return min(now - _DAY, tally.until - 2 * _WRITTEN, *oldest)
+    return min(now - _DAY, max(tally.until, now - OPEN_DAYS) - 2 * _WRITTEN, *oldest)
 
 
 def counted(tally: Tally, pasts: Mapping[str, Past], now: datetime) -> Tally:
     """With what was decided since. `pasts`: the record from `needed_since` on."""
     if now <= tally.until:  # the clock was set back: it comes to where it was, or was far wrong
         return tally if tally.until - now < _DAY else replace(tally, until=now)
+    tally = replace(tally, until=max(tally.until, now - OPEN_DAYS))
     due, still_open = dict(tally.due), []
     for name, period in tally.open:
         part = part_of(pasts[name], period) if name in pasts else None

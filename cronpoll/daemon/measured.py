@@ -73,6 +73,6 @@ def memory_of(tally: Tally) -> bytes:
 
 
 def failures_of(book: Book, name: str) -> int:
-    """Failed runs of a task since its last success."""
-    trouble = book.tasks[name].trouble
+    """Failed runs of a task since its last success; of one that has just been removed, 0."""
+    trouble = book.tasks[name].trouble if name in book.tasks else None
     return 0 if trouble is None or trouble.over_at is not None else trouble.failures

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 from msgspec.structs import replace
 
 from cronpoll.core.metrics import Scrape, TaskLines, Texts, exposition, with_series
 from cronpoll.core.past import Past
-from cronpoll.core.tally import Tally, begun, counted
+from cronpoll.core.tally import begun, counted
 from cronpoll.core.text import well_formed
 from cronpoll.core.view import Status
 from cronpoll.daemon.measured import DAY, failures_of, memory_of, tally_in
@@ -33,7 +33,7 @@ SETTLED: Final = timedelta(seconds=5)
 """What is younger is counted by the next scrape: it may be on its way to the record."""
 _KEPT_EVERY: Final = timedelta(seconds=30)
 _TASKS_AT_ONCE: Final = 100
-"""Of which is counted what happened while no page was there."""
+"""Of which is counted before others are answered."""
 
 log = logging.getLogger("cronpoll.web")
 
@@ -55,6 +55,8 @@ class Measures:
         """What Prometheus reads."""
         watch = self._watch
         async with self._busy:
+            await self._count()
+            await self._keep()
             status = Status(
                 well=watch.daemon.sound,
                 at=watch.now,
@@ -64,10 +66,6 @@ class Measures:
                 tasks=tuple(watch.views.values()),
                 balance=last_day(watch.tally, watch.since, watch.now),
             )
-            if self._before is not None:
-                self._tally, self._before = await self._resumed(self._before), None
-            self._count()
-            await self._keep()
             chosen = with_series(status.tasks)
             lines: list[TaskLines] = []
             for number, task in enumerate(chosen, 1):
@@ -78,37 +76,26 @@ class Measures:
             self._texts.keep(task.task for task in chosen)
             return exposition(Scrape(status, lines, self._tally, kernel_clock_offset()))
 
-    def _count(self) -> None:
-        """Go on counting, over the tasks of which something has happened or fallen due."""
-        tally = self._held(self._tally)
-        names = {*self._watch.touched(tally.until - 2 * SETTLED), *(name for name, _ in tally.open)}
-        self._tally = counted(tally, self._pasts(names), self._watch.taken_at - SETTLED)
-
-    async def _resumed(self, before: Tally) -> Tally:
-        """With what has happened since, to any task, for a day at most."""
-        watch = self._watch
-        until = watch.taken_at - SETTLED
-        since = max(until - DAY, watch.since or until - DAY)
-        tally = self._held(replace(before, until=max(before.until, since)))
-        if tally.until >= until:
-            return counted(tally, {}, until)
-        since, opened = tally.until, tally.open
-        still_open: list[tuple[str, datetime]] = []
-        names = list({**watch.pasts, **dict.fromkeys(name for name, _ in opened)})
-        for number in range(0, len(names), _TASKS_AT_ONCE):
-            some = set(names[number : number + _TASKS_AT_ONCE])
-            mine = tuple(each for each in opened if each[0] in some)
-            tally = counted(replace(tally, until=since, open=mine), self._pasts(some), until)
-            still_open += tally.open
-            await asyncio.sleep(0)
-        return replace(tally, until=until, open=tuple(still_open))
-
-    def _held(self, tally: Tally) -> Tally:
-        """Without what was due before the record in memory begins."""
-        since = self._watch.since
-        if since is None:
-            return tally
-        return replace(tally, open=tuple(each for each in tally.open if each[1] > since))
+    async def _count(self) -> None:
+        """Go on counting: over the tasks of which something has happened or fallen due; over all,
+        where an earlier process has counted."""
+        watch, tally = self._watch, self._before or self._tally
+        until, since = watch.taken_at - SETTLED, watch.since
+        names = watch.pasts if self._before else watch.touched(tally.until - 2 * SETTLED)
+        opened = tally.open
+        if since is not None:  # what was due earlier is not held in memory
+            tally = replace(tally, until=max(tally.until, since))
+            opened = tuple(each for each in opened if each[1] > since)
+        begin, still_open = tally.until, opened
+        if begin < until:
+            still_open = ()
+            for some in _portions([*names, *(name for name, _ in opened)]):
+                mine = tuple(each for each in opened if each[0] in some)
+                tally = counted(replace(tally, until=begin, open=mine), self._pasts(some), until)
+                still_open += tally.open
+                await asyncio.sleep(0)
+        tally = replace(counted(tally, {}, until), open=still_open)
+        self._tally, self._before = tally, None
 
     def _pasts(self, names: set[str]) -> Mapping[str, Past]:
         watch = self._watch
@@ -127,6 +114,13 @@ class Measures:
             await asyncio.to_thread(replace_file, path, memory_of(self._tally), mode=0o644)
         except OSError as error:
             log.warning("cannot keep the counters in %s: %s", path, error.strerror)
+
+
+def _portions(names: Sequence[str]) -> Iterator[set[str]]:
+    """Each name once."""
+    names = list(dict.fromkeys(names))
+    for first in range(0, len(names), _TASKS_AT_ONCE):
+        yield set(names[first : first + _TASKS_AT_ONCE])
 
 
 def squeezed(text: str) -> bytes:

@@ -215,3 +215,17 @@ def test_counters_do_not_wait_for_a_moment_that_a_wrong_clock_had_said() -> None
     hour, years = now + minutes(60), datetime(2038, 1, 19, tzinfo=UTC)
     assert counted(begun(hour), {}, now).until == hour
     assert counted(begun(years), {}, now).until == now
+
+
+@simulated
+async def test_what_a_clock_of_1970_had_missed_is_counted_for_a_week_and_no_more() -> None:
+    """Or a machine without a clock of its own would go through half a century, minute by minute."""
+    world = World("1970-01-01T00:00:30Z", every_minute=False)
+    await world.boot([Registration("hourly", "0 * * * *", Job(), minutes(5))])
+    scrape = Scraper(world)
+    scrape()
+    world.clock.step(datetime(2026, 3, 1, 10, tzinfo=UTC) - world.now)
+    await world.until(world.now + minutes(5))
+    assert needed_since(scrape.tally, world.now) > world.now - timedelta(days=8)
+    found = scrape()
+    assert found["cronpoll_due_total", 'outcome="missed"'] in range(7 * 24 - 2, 7 * 24 + 2)

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import shutil
 import subprocess
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.json import encode as json_of
 
-from cronpoll import Registration
+from cronpoll import Journal, Registration
 from cronpoll.core import metrics
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.past import read_all
-from cronpoll.core.tally import begun, counted
+from cronpoll.core.tally import OUTCOMES, begun, counted
 from cronpoll.core.view import Scheduler
 from cronpoll.core.zonenames import ZoneNames
-from cronpoll.daemon.measured import measured
+from cronpoll.daemon.measured import DAY, measured
 from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import World, run
 from cronpoll.web import watch
@@ -103,15 +106,15 @@ def test_a_scrape_makes_no_line_again_that_says_the_same(
     assert len(made) == len(set(made)) == 4
 
 
-async def _grown() -> list[tuple[datetime, dict[str, bytes]]]:
-    """A life, and its journal at several moments of it."""
+async def _grown(**kept: int) -> list[tuple[datetime, dict[str, bytes]]]:
+    """A life, and its journal at several moments of it. `kept`: how much of it is."""
     world = World("2026-03-01T00:00:30Z", every_minute=False)
     tasks = [
         Registration("good", "0,10,20,30,40,50 * * * *", Job(), minutes(5)),
         Registration("bad", "30 * * * *", Job(failures=3), minutes(7), max_attempts=2),
         Registration("slow", "0 * * * *", Job(seconds=5_000.0), minutes(5), concurrency="forbid"),
     ]
-    await world.boot(tasks)
+    await world.boot(tasks, store=Journal("/state", disk=world.disk, **kept))
     seen = []
     for number in range(20):
         files = {path: world.disk.content(path) for path in world.disk.paths()}
@@ -125,13 +128,20 @@ async def _grown() -> list[tuple[datetime, dict[str, bytes]]]:
 
 
 @pytest.fixture
-def grown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[datetime, dict[str, bytes]]]:
+def growing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(watch.Watch, "_daemon", lambda _: Scheduler(alive=True))
+
+
+@pytest.fixture
+def grown(growing: None) -> list[tuple[datetime, dict[str, bytes]]]:
     return run(_grown)
 
 
 def _write(directory: Path, files: dict[str, bytes]) -> None:
+    for path in directory.iterdir():
+        if path.name not in files:
+            path.unlink()
     for name, data in files.items():
         with (directory / name).open("ab") as file:
             file.write(data[file.tell() :])
@@ -177,29 +187,66 @@ def test_counters_go_on_with_the_record_and_count_each_once(grown, tmp_path: Pat
     _assert_whole(text, tmp_path, grown[0][0], grown[-1][0])
 
 
-@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("how", ["in order", "died before it wrote", "two pages with one file"])
 def test_counters_go_on_after_a_restart_as_if_there_had_been_none(
-    grown, tmp_path: Path, torn: bool
+    grown, tmp_path: Path, how: str
 ) -> None:
-    """Also if the page was away for hours, and if it died before it wrote down the newest."""
+    """Also if the page was away for hours."""
     state, counters = tmp_path / "state", tmp_path / "counters"
     state.mkdir()
     asyncio.run(_watched(state, grown[:6], counters=str(counters)))
     before = counters.read_bytes()
     asyncio.run(_watched(state, grown[6:11], counters=str(counters)))
-    if torn:
+    if how == "died before it wrote":
         counters.write_bytes(before)
+    elif how == "two pages with one file":
+        asyncio.run(_watched(state, grown[10:13], counters=str(counters)))
     text = asyncio.run(_watched(state, grown[15:], counters=str(counters)))
     _assert_whole(text, state, grown[0][0], grown[-1][0])
 
 
-def test_a_file_of_counters_that_is_none_begins_at_0(life, tmp_path: Path) -> None:
+def test_counters_do_not_depend_on_what_is_removed_from_the_record(
+    growing: None, tmp_path: Path
+) -> None:
+    whole, state, counters = tmp_path / "whole", tmp_path / "state", tmp_path / "counters"
+    for directory in (whole, state):
+        directory.mkdir()
+    seen = run(_grown)
+    _write(whole, seen[-1][1])
+    cut = run(partial(_grown, segment_bytes=1_000, retention_bytes=3_000))
+    assert "0000000001.journal" not in cut[-1][1]
+    assert len({name for _, files in cut for name in files}) > 3
+    for some in (cut[:6], cut[6:14], cut[14:]):
+        text = asyncio.run(_watched(state, some, counters=str(counters)))
+    _assert_whole(text, whole, seen[0][0], seen[-1][0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        None,
+        {"until": "2026-03-01T00:00:00"},
+        {"until": 5},
+        {"due": {"in_time": 1}},
+        {"due": dict.fromkeys(OUTCOMES, -1)},
+        {"due": dict.fromkeys(OUTCOMES, 10**400)},
+        {"lag": {"counts": [1], "total": 1}},
+        {"durations": {}},
+        {"open": [["backup", "2026-03-02T10:00:00"]]},
+    ],
+)
+def test_a_file_of_counters_that_is_none_begins_at_0(
+    life, tmp_path: Path, changes: dict | None
+) -> None:
+    """Damaged, or of another version. The next scrape writes one that is right."""
     counters = tmp_path / "counters"
-    counters.write_text("# counted {")
+    fine = json.loads(json_of(begun(life[1] - DAY)))
+    said = "{" if changes is None else json.dumps({**fine, **changes})
+    counters.write_text(f"# counted {said}\n")
     first, _ = scraped(life, counters=str(counters))
     assert 'cronpoll_due_total{outcome="in_time"} 0\n' in first.text
     (line,) = counters.read_text().splitlines()
-    assert line.startswith('# counted {"until":')
+    assert json.loads(line.removeprefix("# counted ")) == fine | {"until": "2026-03-02T18:40:00Z"}
 
 
 def test_counters_that_cannot_be_kept_are_told(
