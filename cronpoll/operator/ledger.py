@@ -99,8 +99,8 @@ def _unpacked(packed: Any) -> Iterator[datetime]:
     left = HANDLED_LIMIT
     for first, step, count in packed:
         left -= count
-        if left < 0:
-            raise ValueError("too many handled periods")
+        if count < 0 or left < 0:
+            raise ValueError("too many handled periods, or less than none")
         for number in range(count):
             yield datetime.fromtimestamp(first + step * number, UTC)
 

@@ -8,6 +8,7 @@ is the silence of a watch.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -40,6 +41,9 @@ _WATCH: Final = 280
 """Seconds after which the server ends a watch by itself."""
 _PAGE: Final = 500
 _LIST: Final = 60.0
+LONGEST_PAUSE: Final = 60.0
+"""However long a server says that it wants to be left alone."""
+_SECONDS: Final = re.compile("[0-9]+")
 _LINE: Final = 1 << 24
 """Bytes of one change; an object has at most 3 MB."""
 _BY_STATUS: Final = {
@@ -82,7 +86,9 @@ def _failure(status: int, body: bytes, retry_after: str | None, *, creating: boo
         message = str(answer.get("message") or answer)
     except (msgspec.DecodeError, AttributeError):
         message = body[:200].decode(errors="replace")
-    wait = float(retry_after) if retry_after and retry_after.isdigit() else None
+    wait = None
+    if retry_after and _SECONDS.fullmatch(retry_after):
+        wait = min(float(retry_after), LONGEST_PAUSE)
     if status == 409 and creating:
         return ExistsError(message)
     return _BY_STATUS.get(status, UnavailableError)(f"{status}: {message}"[:2_000], wait)
@@ -186,9 +192,12 @@ class Server:
         self, method: str, url: str, query: dict[str, str], body: Any, content: str = ""
     ) -> Object:
         data = await self._ask(method, url, query, body, content or "application/json")
-        found = msgspec.json.decode(data)
-        if not isinstance(found, dict):
-            raise UnavailableError(f"{url}: the answer is no object")
+        try:
+            found = msgspec.json.decode(data, type=Object)
+        except msgspec.DecodeError as error:
+            raise UnavailableError(f"{url}: {error}") from error
+        if not isinstance(found.get("metadata"), dict):
+            raise UnavailableError(f"{url}: the answer is no object of Kubernetes")
         return found
 
     async def page(

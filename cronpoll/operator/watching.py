@@ -27,6 +27,7 @@ from cronpoll.operator.api import (
     GoneError,
     Kind,
     Object,
+    UnavailableError,
 )
 from cronpoll.operator.decision import Job
 from cronpoll.operator.jobs import job_of, owner_key
@@ -36,6 +37,10 @@ from cronpoll.runtime.clock import Clock, Waker
 RELIST: Final = 300.0
 """Seconds from one list to the next, whatever the watch said."""
 _LONGEST_DELAY: Final = 30.0
+_SHORT: Final = 1.0
+"""Seconds: a watch that ends sooner has failed."""
+_TRIES: Final = 5
+"""Watches that fail in a row before there is a list again."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -180,22 +185,28 @@ class Follower:
         self.listed_at: float | None = None
         """When the last list was complete, on the elapsed clock."""
         self.trouble = ""
+        self._failures = 0
 
     async def run(self) -> None:
-        waker, failures = Waker(), 0
         while True:
             try:
                 version = await self._list()
-                failures, self.trouble = 0, ""
+                self.trouble = ""
                 await self._watch(version)
             except GoneError as error:
                 self._told("gone", self._known.kind, error.message)
+                await self._pause(error)
             except ApiError as error:
-                failures += 1
                 self.trouble = error.message
                 self._told("failed", self._known.kind, error.message)
-                delay = min(FIRST_DELAY * 2 ** min(failures, 20), _LONGEST_DELAY)
-                await self._clock.wait(max(delay, error.retry_after or 0.0), waker)
+                await self._pause(error)
+
+    async def _pause(self, error: ApiError) -> None:
+        """Longer each time, until a stream has lasted: a server that answers at once, and badly,
+        is not asked as fast as it answers."""
+        self._failures += 1
+        delay = min(FIRST_DELAY * 2 ** min(self._failures, 20), _LONGEST_DELAY)
+        await self._clock.wait(max(delay, error.retry_after or 0.0), Waker())
 
     async def _list(self) -> str:
         """Page by page, so that a large list is never in memory as a whole."""
@@ -217,30 +228,32 @@ class Follower:
     async def _watch(self, version: str) -> None:
         """Until the next list is due. A stream that ends or breaks is taken up where it was; only
         one that cannot be taken up needs a list."""
-        waker, failures = Waker(), 0
         assert self.listed_at is not None
         until = self.listed_at + self._relist
-        while self._clock.monotonic() < until:
+        while (begun := self._clock.monotonic()) < until:
             try:
                 stream = self._api.watch(
                     self._known.kind, self._namespace, self._known.selector, version
                 )
                 # However silent it is: the list comes when it is due.
-                async with asyncio.timeout(until - self._clock.monotonic()):
+                async with asyncio.timeout(until - begun):
                     async for change in stream:
                         version = self._take(change) or version
-                        failures = 0
+                if not self._lasted(begun):
+                    raise UnavailableError("the watch ended at once")
+                self._failures = 0
             except TimeoutError:
                 return
-            except GoneError:
-                raise
             except ApiError as error:
-                failures += 1
-                if failures > 5:
+                if self._lasted(begun):
+                    self._failures = 0
+                if isinstance(error, GoneError) or self._failures >= _TRIES:
                     raise
                 self._told("broken", self._known.kind, error.message)
-                delay = min(FIRST_DELAY * 2 ** min(failures, 20), _LONGEST_DELAY)
-                await self._clock.wait(max(delay, error.retry_after or 0.0), waker)
+                await self._pause(error)
+
+    def _lasted(self, since: float) -> bool:
+        return self._clock.monotonic() - since >= _SHORT
 
     def _take(self, change: Change) -> str | None:
         if change.what in ("ADDED", "MODIFIED"):

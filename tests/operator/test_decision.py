@@ -238,6 +238,7 @@ def test_the_ledger_survives_paper_and_a_strange_one_is_refused() -> None:
         [],
         None,
         {**cluster.written, "handled": [[1, 1, 10**9]]},
+        {**cluster.written, "handled": [[1, 1, -(10**9)], [1, 1, 10**9]]},
     ):
         with pytest.raises(UnreadableLedgerError):
             decoded(broken)
