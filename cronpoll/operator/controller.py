@@ -51,6 +51,7 @@ from cronpoll.operator.api import (
     InvalidError,
     NotFoundError,
     Object,
+    UnavailableError,
     listed,
 )
 from cronpoll.operator.decision import NAME_TAKEN, Decision, Jobs, calendar, decide
@@ -67,6 +68,8 @@ REQUEST: Final = 10.0
 FRESH: Final = 5.0
 """Seconds for which a ledger that was just read or written counts as the newest. After that a look
 into it may save a request that would come to nothing."""
+_BUSY: Final = 3
+"""Failures in a row that need no word in the status. A webhook that does not answer has more."""
 _CONFLICTS: Final = 8
 """Times in a row that somebody else may be faster, before the KronJob waits its turn."""
 
@@ -259,8 +262,8 @@ class Controller:
     async def _start(self, key: Key, run: Run, **how: Any) -> None:
         try:
             started = await self._change(key, run.job, run.uid, **how)
-        except (ForbiddenError, InvalidError) as error:
-            self._trouble[key] = Trouble("Ready", "StartRefused", error.message)
+        except (ForbiddenError, InvalidError, UnavailableError) as error:
+            self._refuses(key, "StartRefused", error)
             raise
         if started:
             self._trouble.pop(key, None)
@@ -334,14 +337,20 @@ class Controller:
         except InvalidError as error:
             self._never(key, run, Trouble("InvalidSpec", "InvalidJobTemplate", error.message))
             return look
-        except ForbiddenError as error:
-            self._trouble[key] = Trouble("Ready", "JobForbidden", error.message)
+        except (ForbiddenError, UnavailableError) as error:
+            self._refuses(key, "JobRefused", error)
             raise
         self._trouble.pop(key, None)
         self._refused.pop(key, None)
         self.jobs.put(answer)
         self.queue.add(key, urgent=run.due_at <= self._clock.wall())
         return look
+
+    def _refuses(self, key: Key, reason: str, error: ApiError) -> None:
+        """It is tried again, and its status says why. A server may be busy for a moment."""
+        if isinstance(error, UnavailableError) and self.queue.failures(key) < _BUSY:
+            return
+        self._trouble[key] = Trouble("Ready", reason, error.message)
 
     def _never(self, key: Key, run: Run, trouble: Trouble) -> None:
         """There will be no Job for it."""

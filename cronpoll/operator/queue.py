@@ -137,6 +137,10 @@ class WorkQueue:
         self._not_before[key] = self._clock.monotonic() + delay
         self.after(key, delay)
 
+    def failures(self, key: Key) -> int:
+        """How often in a row it could not be done."""
+        return self._failures.get(key, 0)
+
     def succeeded(self, key: Key) -> None:
         self._failures.pop(key, None)
         self._not_before.pop(key, None)

@@ -16,21 +16,25 @@ from tests.operator.simulated import NOWHERE, Life, Operator, SimulatedServer
 
 NOON = at("2026-03-01T12:00:00Z")
 JOB = "kj0-29539440"
+WEBHOOK = "500: failed calling webhook: context deadline exceeded"
 
 
 class Refusing(SimulatedServer):
     """No Job is created, and none is started, before these times."""
 
     creates_from = starts_from = NOON.replace(hour=0)
+    unable = False
+    """What has to admit Jobs does not answer."""
 
     def create(self, kind: str, namespace: str, body: Any) -> Any:
         if kind == "jobs" and self.clock.wall() < self.creates_from:
-            raise ForbiddenError("exceeded quota")
+            raise UnavailableError(WEBHOOK) if self.unable else ForbiddenError("exceeded quota")
         return super().create(kind, namespace, body)
 
     def change_job(self, namespace, name, uid, version, suspend, release):
         if suspend is False and self.clock.wall() < self.starts_from:
-            raise InvalidError("admission webhook denied the request")
+            denied = InvalidError("admission webhook denied the request")
+            raise UnavailableError(WEBHOOK) if self.unable else denied
         return super().change_job(namespace, name, uid, version, suspend, release)
 
 
@@ -111,15 +115,37 @@ def test_a_name_that_is_taken_costs_few_requests_and_is_told(crowd: int) -> None
     run(scenario)
 
 
-def test_a_start_that_is_refused_is_told_and_tried_again() -> None:
+@pytest.mark.parametrize("unable", [False, True])
+@pytest.mark.parametrize(
+    ("refused", "reason"), [("creates_from", "JobRefused"), ("starts_from", "StartRefused")]
+)
+def test_a_start_that_is_refused_is_told_and_tried_again(
+    refused: str, reason: str, unable: bool
+) -> None:
     async def scenario() -> None:
         noon = Noon()
-        noon.server.starts_from = at("2026-03-01T12:10:00Z")
+        noon.server.unable = unable
+        setattr(noon.server, refused, at("2026-03-01T12:10:00Z"))
         await noon.until("12:05:00")
-        assert noon.ready == ("False", "StartRefused")
+        assert noon.ready == ("False", reason)
         await noon.until("12:15:00")
         assert [job["metadata"]["name"] for _, job in noon.server.started] == [JOB]
         assert noon.ready == ("True", "Scheduled")
+
+    run(scenario)
+
+
+def test_a_server_that_is_busy_for_a_moment_is_no_reason_for_alarm() -> None:
+    async def scenario() -> None:
+        noon = Noon()
+        noon.server.unable, noon.server.creates_from = True, at("2026-03-01T12:00:01Z")
+        await noon.until("12:00:30")
+        assert len(noon.server.started) == 1
+        written = [found for _, kind, _, found in noon.server.history if kind == "kronjobs"]
+        conditions = [
+            each for found in written for each in found.get("status", {}).get("conditions", ())
+        ]
+        assert {each["reason"] for each in conditions if each["type"] == "Ready"} == {"Scheduled"}
 
     run(scenario)
 
