@@ -31,7 +31,8 @@ from cronpoll.operator.fields import (
 )
 
 Path = tuple[str | int, ...]
-_DNS: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 SPEC_SCHEMA: Final[Schema] = {
     "type": "object",
     "required": [field.name for field in FIELDS if field.required],
@@ -96,6 +97,20 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 def _is(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def _as_stored(schema: Schema, value: Any) -> Any:
+    """Without the fields that are null, which an API server drops."""
+    if not isinstance(value, dict):
+        return value
+    stored = {}
+    for name, each in value.items():
+        of = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
+        if of is None:
+            stored[name] = each
+        elif each is not None:
+            stored[name] = _as_stored(of, each)
+    return stored
 
 
 def _against(schema: Schema, value: Any, path: Path) -> Iterator[Problem]:
@@ -197,12 +212,13 @@ def problems_of(manifest: Any) -> list[Problem]:
         return [Problem(("metadata", "name"), text)]
     if "spec" not in manifest:
         return [Problem((), "the field spec is missing")]
-    found_so_far = list(_against(SPEC_SCHEMA, manifest["spec"], ("spec",)))
-    if not isinstance(manifest["spec"], dict):
+    spec = _as_stored(SPEC_SCHEMA, manifest["spec"])
+    found_so_far = list(_against(SPEC_SCHEMA, spec, ("spec",)))
+    if not isinstance(spec, dict):
         return found_so_far
     wrong = {problem.path for problem in found_so_far}
     for path, rules in RULES.items():
-        value: Any = manifest
+        value: Any = {**manifest, "spec": spec}
         for part in path:
             value = value.get(part) if isinstance(value, dict) else None
         if value is None or path in wrong:
@@ -210,9 +226,7 @@ def problems_of(manifest: Any) -> list[Problem]:
         messages = (rule.check(value) for rule in rules)
         found_so_far += [Problem(path, message) for message in messages if message is not None]
     known = {problem.path for problem in found_so_far}
-    return found_so_far + [
-        problem for problem in _by_calendar(manifest["spec"]) if problem.path not in known
-    ]
+    return found_so_far + [problem for problem in _by_calendar(spec) if problem.path not in known]
 
 
 _PARTS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -300,7 +314,7 @@ def read(manifest: Mapping[str, Any]) -> KronJob | list[Problem]:
     problems = problems_of(manifest)
     if problems:
         return problems
-    metadata, spec = manifest["metadata"], manifest["spec"]
+    metadata, spec = manifest["metadata"], _as_stored(SPEC_SCHEMA, manifest["spec"])
     return KronJob(
         namespace=metadata.get("namespace", "default"),
         name=metadata["name"],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cronpoll.operator.fields import FIELDS
 from cronpoll.operator.kronjob import problems_of
 from tests.kubernetes.cluster import KRONJOBS, Cluster, Operator, eventually, kronjob
 from tests.kubernetes.plane import OLDEST, Plane
@@ -35,6 +36,7 @@ WRONG = [
     ({"window": {"mode": "during", "duration": "1h"}}, "during"),
     ({"window": {"mode": "after"}}, "duration"),
     ({"window": {"mode": "after", "duration": "1 hour"}}, "duration"),
+    ({"window": {"mode": "after", "duration": "1.5h"}}, "duration"),
     ({"only": {}}, "only"),
     ({"avoid": {"hours": [24]}}, "hours"),
     ({"avoid": {"between": ["25:00-26:00"]}}, "between"),
@@ -109,6 +111,18 @@ def test_random_schedules_are_judged_alike(cluster: Cluster) -> None:
         status, message = dry(cluster, body)
         ours = [each for each in problems_of(body) if "never comes" not in each.message]
         assert (status == 422) == bool(ours), (schedule, message, ours)
+
+
+@pytest.mark.parametrize("field", [field.name for field in FIELDS])
+def test_a_field_that_is_null_is_judged_alike(cluster: Cluster, field: str) -> None:
+    body = kronjob("null", **{field: None})
+    assert (dry(cluster, body)[0] == 201) == (problems_of(body) == [])
+
+
+@pytest.mark.parametrize("name", ["a.b", "a-1.2", "a..b", "a-.b", "a.-b", "-a", "a_b", "A", "é"])
+def test_names_are_judged_alike(cluster: Cluster, name: str) -> None:
+    body = kronjob(name)
+    assert (dry(cluster, body)[0] == 201) == (problems_of(body) == [])
 
 
 def test_an_unknown_field_is_told(cluster: Cluster) -> None:

@@ -10,9 +10,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cronpoll.cli.main import main
+from cronpoll.operator.fields import FIELDS
 from cronpoll.operator.kronjob import problems_of, read
 from cronpoll.operator.main import main as operator
-from tests.operator.miniature import manifest
+from tests.operator.miniature import POD, manifest
 from tests.operator.test_decision import random_spec
 from tests.tools import pages
 
@@ -178,6 +179,16 @@ def test_tables_of_the_manual_are_those_of_the_code() -> None:
             assert pages.with_part(page, part) == page, "python -m tests.tools.pages writes it"
 
 
+def test_a_field_that_is_null_is_absent_as_on_an_api_server() -> None:
+    spec = {field.name: None for field in FIELDS if not field.required}
+    found = read(manifest(**spec, jobTemplate={**POD, "metadata": {"labels": {"team": None}}}))
+    plain = read(manifest(jobTemplate={**POD, "metadata": {"labels": {}}}))
+    assert found == plain
+    assert [str(each) for each in problems_of(manifest(schedule=None))] == [
+        "spec: the field schedule is missing"
+    ]
+
+
 def test_random_specs_are_valid_and_a_wrong_value_is_not() -> None:
     import random
 
@@ -195,6 +206,7 @@ def test_random_specs_are_valid_and_a_wrong_value_is_not() -> None:
         {"schedule": "0 0 30 2 *"},
     ):
         assert problems_of(manifest(**wrong)), wrong
-    assert problems_of(manifest(name="x" * 53))
+    for name in ("x" * 53, "a..b", "a-.b", "-a", "a_b"):
+        assert problems_of(manifest(name=name)), name
     assert problems_of([])
     assert problems_of({"kind": "KronJob"})
