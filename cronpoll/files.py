@@ -56,6 +56,18 @@ def write_all(handle: int, data: bytes, write: Callable[[int, memoryview], int] 
         view = view[write(handle, view) :]
 
 
+def append_all(handle: int, data: bytes) -> None:
+    """Append everything or nothing: what a full disk has taken of it is cut off again, or it would
+    be the beginning of what is appended next."""
+    size = os.fstat(handle).st_size
+    try:
+        write_all(handle, data)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(handle, size)
+        raise
+
+
 def sync_directory(path: str) -> None:
     """Make the names in a directory durable."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

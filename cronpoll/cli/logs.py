@@ -102,13 +102,15 @@ def logs(
     reader, zone = reader_of(state_dir, config), HostZone()().tzinfo
     begin = None if since is None else since_given(since, zone)
     kept, wanted, show = OutputReader(reader.place), _Wanted(text, stderr), _Show(zone, raw=raw)
+    known = kept.runs(task) if follow else []  # before it: who comes meanwhile is one to come
     runs = _chosen(kept, task, run, begin, every=text is not None)
-    book = book_of(reader)  # after it: whoever printed and is not in it has ended
-    under_way = {each.run_id for known in book.tasks.values() for each in known.runs}
     if follow:
         assert task is not None
-        _follow(kept, reader, task, runs, wanted, show, only=run is not None)
+        seen = {each.run_id for each in (*known, *runs)}
+        _follow(kept, reader, task, runs, wanted, show, seen, only=run is not None)
         return
+    book = book_of(reader)  # after it: whoever printed and is not in it has ended
+    under_way = {each.run_id for known in book.tasks.values() for each in known.runs}
     found = [each for each in _logged(kept, runs, wanted) if each.items or text is None]
     if as_json:
         print_json(found)
@@ -117,8 +119,8 @@ def logs(
             show.run(each.run, first=number == 0, over=each.run.run_id not in under_way)
             show.items(each.items)
     if not found:
-        known = task is None or task in book.tasks or bool(runs)
-        _nothing(task, run, text, reader, known=known, as_json=as_json)
+        there = task is None or task in book.tasks or bool(runs)
+        _nothing(task, run, text, reader, known=there, as_json=as_json)
 
 
 def _chosen(
@@ -197,18 +199,18 @@ def _follow(
     runs: list[KeptRun],
     wanted: _Wanted,
     show: _Show,
+    seen: set[str],
     *,
     only: bool,
 ) -> None:
-    """Show what comes, as it comes."""
+    """Show what comes, as it comes. `seen`: runs that are no news."""
     first = True
-    seen = {run.run_id for run in kept.runs(task)}
     try:
         while True:
             for run in runs:
                 show.run(run, first=first)
                 first = False
-                _to_its_end(kept, reader, run, wanted, show)
+                _to_its_end(kept, reader, run, wanted, show, only=only)
             if only:
                 return
             time.sleep(_LOOK_SECONDS)
@@ -219,15 +221,19 @@ def _follow(
 
 
 def _to_its_end(
-    kept: OutputReader, reader: Reader, run: KeptRun, wanted: _Wanted, show: _Show
+    kept: OutputReader, reader: Reader, run: KeptRun, wanted: _Wanted, show: _Show, *, only: bool
 ) -> None:
-    position = Position()
+    position, said = Position(), False
     while True:
         progress = kept.read_on(run, position)
         show.items(wanted.of(progress.items))
         if progress.over:
             return
-        if progress.position == position and not reader.holder().alive:
+        dead = progress.position == position and not reader.holder().alive
+        if dead and not only and not said:  # it may be about to be started again
+            click.echo("the daemon is not running; waiting for the next one", err=True)
+            said = True
+        if dead and only:
             # Nobody will say that it is over. What it has printed so far is shown.
             rest = kept.read_on(run, position, whole=True)
             show.items(wanted.of(rest.items))

@@ -53,12 +53,14 @@ class Capture:
         with self._lock:
             if self._closed or not data:
                 return
-            self._parts.append((self._now(), stream, data[-_WAITING_BYTES:]))
-            self._size += len(data)
+            lost = max(len(data) - _WAITING_BYTES, 0)
+            self._dropped[stream] += lost
+            self._parts.append((self._now(), stream, data[lost:]))
+            self._size += len(data) - lost
             while self._size > _WAITING_BYTES and len(self._parts) > 1:
-                _, oldest, lost = self._parts.popleft()
-                self._size -= len(lost)
-                self._dropped[oldest] += len(lost)
+                _, of, oldest = self._parts.popleft()
+                self._size -= len(oldest)
+                self._dropped[of] += len(oldest)
             told, self._told = self._told, True
         if not told:
             self._wake(self)

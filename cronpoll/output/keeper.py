@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -541,7 +542,12 @@ class Keeper:
                     if stem not in self._ours:
                         remove_live(self._place, stem)
         for label in left.values():
-            self._take_over(label, known.get(label.digest))
+            try:
+                self._take_over(label, known.get(label.digest))
+            except OSError as error:  # the others are followed all the same
+                name, why = known.get(label.digest, label.stem), error.strerror or error
+                log = logging.getLogger("cronpoll")
+                log.warning("what a run of %r has left is not followed: %s", name, why)
 
     def _take_over(self, label: Label, known: str | None) -> None:
         stem = label.stem
@@ -554,6 +560,9 @@ class Keeper:
         self._active[stem] = recording
         for stream in STREAMS:  # the one whose other file was not made
             path = self._place.raw(stem, stream)
+            with suppress(FileNotFoundError):
+                if not stat.S_ISREG(os.lstat(path).st_mode):  # somebody has put it in its place
+                    os.unlink(path)
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         recording.lingering = True

@@ -7,6 +7,7 @@ one of which nothing is kept.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -185,6 +186,13 @@ class OutputReader:
         return {task: run for task, run in runs.items() if run is not None}
 
     def _run(self, label: Label, task: str | None) -> KeptRun | None:
+        # One that is in progress may be over between two looks.
+        for look in (self._over, self._open, self._over):
+            if (found := look(label, task)) is not None:
+                return found
+        return None
+
+    def _over(self, label: Label, task: str | None) -> KeptRun | None:
         stem, run_id, started_at = label.stem, label.run_id, label.started_at
         for outcome in ("ok", "failed"):
             path = self._place.beside(stem, outcome)
@@ -194,6 +202,10 @@ class OutputReader:
                 ended_at = None if header is None else header.ended_at
                 name = task if header is None else header.task
                 return KeptRun(name, run_id, started_at, outcome, ended_at, size, stem)
+        return None
+
+    def _open(self, label: Label, task: str | None) -> KeptRun | None:
+        stem, run_id, started_at = label.stem, label.run_id, label.started_at
         size, there = 0, False
         for stream in STREAMS:
             with suppress(OSError):
@@ -257,6 +269,7 @@ class OutputReader:
     # -- from files to blocks ----------------------------------------------------------------------
 
     def _blocks(self, run: KeptRun, view: View = WHOLE) -> _Blocks:
+        there = False
         for _ in range(_AGAIN):
             for outcome in ("ok", "failed"):
                 with suppress(OSError):
@@ -265,12 +278,16 @@ class OutputReader:
             records = index_of(self._place, run.stem)[1]
             try:
                 blocks = [*live_blocks(self._place, run.stem, run.started_at, records, view)]
-            except FileNotFoundError:  # it is over, or removed
+            except OSError as error:  # it is over, removed, or replaced by no file of ours
+                if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EINVAL):
+                    raise
+                there = False
                 continue
+            there = True
             if _holes(index_of(self._place, run.stem)[1]) == _holes(records):
                 over = any(isinstance(record, Over) for record in records)
                 return _Blocks(blocks, over=over)
-        return _Blocks([], over=True)
+        return _Blocks([], over=not there)
 
 
 class _Blocks(NamedTuple):

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
-from cronpoll.files import open_file, write_all
+from cronpoll.files import append_all, open_file, write_all
 from cronpoll.output import disk
 from cronpoll.output.feeding import Feed
 from cronpoll.output.limits import BLOCK, Limits, Range, down, kept, up
@@ -202,11 +202,20 @@ class Recording:
     # -- what is written down ----------------------------------------------------------------------
 
     def begin_index(self) -> None:
-        """Say whose it is. Appending to an index that is there."""
+        """Say whose it is. To an index that is there is appended, behind its last whole line."""
         path = self.place.beside(self.stem, INDEX)
-        self._index = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        if os.fstat(self._index).st_size == 0:
-            write_all(self._index, self.header.line())
+        index = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(index).st_size
+            whole = os.pread(index, size, 0).rfind(b"\n") + 1 if size else 0
+            if whole < size:
+                os.ftruncate(index, whole)
+            if whole == 0:
+                append_all(index, self.header.line())
+        except OSError:
+            os.close(index)
+            raise
+        self._index = index
 
     def _append(self, *records: Record) -> None:
         """A full disk loses this, and no more: times, and what was given back. A run that is over
@@ -216,7 +225,7 @@ class Recording:
         if self._index is None:
             self.begin_index()
         assert self._index is not None
-        write_all(self._index, b"".join(record.line() for record in records))
+        append_all(self._index, b"".join(record.line() for record in records))
         self._index_lines += len(records)
 
     def _rewrite_index(self) -> None:
@@ -229,6 +238,8 @@ class Recording:
             os.rename(path + ".tmp", path)
         except OSError:
             os.close(handle)
+            with suppress(OSError):
+                os.unlink(path + ".tmp")
             raise
         self._close_index()
         self._index = handle

@@ -17,9 +17,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+import cronpoll.cli.logs
 from cronpoll import Scheduler, Silence
 from cronpoll.cli.logs import Logged
 from cronpoll.cli.main import main
+from cronpoll.output.reading import KeptRun
 from cronpoll.runtime.clock import SystemClock
 from tests.output.keeping import Room
 from tests.tools.living import ROOT
@@ -160,6 +162,57 @@ def test_a_run_is_followed_to_its_end_and_the_next_one_after_it(room: Room, tmp_
         assert reading.wait() == 0
     os.close(lock)
     room.settle()
+
+
+def test_it_is_followed_while_the_daemon_is_started_again(room: Room, tmp_path: Path) -> None:
+    room.another().begin()
+    lock = os.open(room.directory / "lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.mkfifo(tmp_path / "go")
+    child, _ = room.start(f"echo first; read x < {tmp_path}/go; echo second", "other")
+    with following(room, "other", "-f") as reading:
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        while not reading.stdout.readline().endswith("   first\n"):
+            pass
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        room.kill()
+        assert "waiting for the next one" in reading.stderr.readline()
+        room.another().begin()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (tmp_path / "go").write_text("x")
+        child.wait()
+        assert reading.stdout.readline().endswith("   second\n")
+        room.run("echo third", "other")
+        while not reading.stdout.readline().endswith("   third\n"):
+            pass
+        reading.send_signal(signal.SIGINT)
+        assert reading.wait() == 0
+    os.close(lock)
+    room.settle()
+
+
+def test_a_run_that_starts_while_the_others_are_listed_is_followed(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.another()
+    chosen = cronpoll.cli.logs._chosen
+
+    def slowly(*arguments: Any, **options: Any) -> list[KeptRun]:
+        found = chosen(*arguments, **options)
+        room.run("echo meanwhile", "other")
+        room.settle()
+        return found
+
+    def enough(_: float) -> None:
+        looks.append(None)
+        if len(looks) > 1:
+            raise KeyboardInterrupt
+
+    looks: list[None] = []
+    monkeypatch.setattr(cronpoll.cli.logs, "_chosen", slowly)
+    monkeypatch.setattr(cronpoll.cli.logs.time, "sleep", enough)
+    assert "  meanwhile" in shown(room, "other", "-f")
 
 
 def test_a_run_that_has_just_ended_is_over_although_its_files_do_not_say_so(room: Room) -> None:

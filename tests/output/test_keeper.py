@@ -10,6 +10,7 @@ import subprocess
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from cronpoll.output.capturing import create
 from cronpoll.output.feeding import Feed
 from cronpoll.output.limits import Limits
 from cronpoll.output.names import Place
-from cronpoll.output.reading import OutputReader, Position
+from cronpoll.output.reading import KeptRun, OutputReader, Position
 from cronpoll.output.recording import Recording
 from cronpoll.output.records import Header
 from cronpoll.runtime.clock import SystemClock
@@ -265,6 +266,36 @@ def test_a_copy_is_read_as_the_original(room: Room, tmp_path: Path) -> None:
         assert [*copy.lines(run)] == room.items(task)
 
 
+def test_a_file_in_the_place_of_which_a_link_stands_is_not_followed(room: Room) -> None:
+    killed_over(room, "echo one; echo two >&2")
+    (out,) = (path for path in room.live() if path.suffix == ".out")
+    theirs = room.directory / "theirs"
+    theirs.write_text("theirs\n")
+    out.unlink()
+    out.symlink_to(theirs)
+    assert room.texts() == []
+    assert list(room.reader.search("theirs")) == []
+    room.another().begin()
+    room.settle()
+    assert room.files() == [".failed"]
+    assert room.texts() == ["e two"]
+    assert theirs.read_text() == "theirs\n"
+
+
+def test_what_cannot_be_followed_keeps_nobody_else_from_it(room: Room) -> None:
+    children = [room.start(f"echo {number}") for number in range(5)]
+    for child, _ in children:
+        child.wait()
+    room.kill()
+    for path in [path for path in room.live() if "-1." in path.name or "-4." in path.name]:
+        path.unlink()
+        path.mkdir()
+    room.another().begin()
+    room.settle()
+    kept = [room.texts_of(run) for run in room.reader.runs() if run.state == "failed"]
+    assert sorted(kept) == [["1"], ["2"], ["4"]]
+
+
 # -- what else processes do ------------------------------------------------------------------------
 
 
@@ -354,6 +385,35 @@ def test_without_word_from_the_kernel_it_is_looked_now_and_then(
     room.eventually(lambda: len(room.events) == 1, "the first line was seen")
     (room.directory / "go").write_text("x")
     assert room.over(child.wait(), handed) == ("one", "two")
+
+
+def test_a_run_that_is_over_between_two_looks_is_found(room: Room) -> None:
+    child, handed = room.start("echo one")
+    child.wait()
+
+    class Late(OutputReader):
+        def _open(self, *arguments: Any) -> KeptRun | None:
+            room.over(0, handed)
+            room.settle()
+            return super()._open(*arguments)
+
+    (run,) = Late(str(room.directory)).runs("job")
+    assert run.state == "ok"
+    assert room.texts_of(run) == ["one"]
+
+
+def test_of_much_that_a_callback_prints_at_once_what_comes_after_it_is_kept(room: Room) -> None:
+    room.keeper.begin()
+    room.keeper._pause_until = SystemClock().monotonic() + 3_600  # it comes faster than is looked
+    capture = room.keeper.capture("job", "ab12-9", SystemClock().wall(), room.events.append)
+    capture.write("stdout", "x" * 4_999_999 + "\n")
+    for number in range(50):
+        capture.write("stdout", f"{number}\n")
+    capture.close(failed=False)
+    room.settle()
+    texts = room.texts()
+    assert texts[-50:] == [f"o {number}" for number in range(50)]
+    assert texts[0] == "o (5,000,000 bytes were dropped here: more than could be written down)"
 
 
 def test_searching_finds_lines_in_all_runs(room: Room) -> None:

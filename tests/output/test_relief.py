@@ -16,6 +16,12 @@ from cronpoll.core import events as e
 from cronpoll.core.errors import StoreWriteError
 from cronpoll.daemon.spared import SparedJournal
 from cronpoll.output import disk
+from cronpoll.output.feeding import Mute
+from cronpoll.output.limits import Limits
+from cronpoll.output.names import Place
+from cronpoll.output.reading import index_of
+from cronpoll.output.recording import Recording
+from cronpoll.output.records import Header, Mark, Over
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.store.journal.writer import Journal
 from tests.output.keeping import Room, gaps, lines
@@ -113,6 +119,31 @@ def test_a_full_disk_loses_output_and_not_a_start(small: Path, kept: str) -> Non
         assert gaps(room.items())
     else:
         assert len(room.files()) < 4
+
+
+@needs_root
+def test_on_a_full_disk_an_index_gets_whole_lines_only(small: Path) -> None:
+    place, now = Place(str(small)), SystemClock().wall()
+    os.makedirs(place.live)
+    header = Header("job", "ab12-1", now)
+
+    feed = Mute("job", "ab12-1", lambda _: None, SystemClock())
+    one = Recording(place, "stem", header, feed, Limits())
+    filled(small)
+    with pytest.raises(OSError, match="No space"):
+        one.wrote("stdout", 1, now)
+    os.truncate(small / "filler", os.path.getsize(small / "filler") - 4_096)
+    with suppress(OSError):
+        while True:  # to the end of its only block, which is not the end of a line
+            one.wrote("stdout", 1, now)
+    os.unlink(small / "filler")
+    one.over(failed=False, now=now)
+    one.say_over()
+    one.close()
+    found, records = index_of(place, "stem")
+    assert found == header
+    assert len([record for record in records if isinstance(record, Mark)]) > 400
+    assert records[-1] == Over(0, "ok")
 
 
 @pytest.mark.parametrize("survives", [False, True], ids=["one daemon", "and the next one"])
