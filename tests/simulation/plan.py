@@ -234,11 +234,17 @@ def tasks(name: str, rough: bool, crons: tuple[str, ...]) -> st.SearchStrategy[T
 
 
 def _chained(task: TaskPlan) -> TaskPlan:
-    """What is started after another has no times of its own."""
+    """What is started after another has no times of its own. Nor does it end in the very moment in
+    which the other does, and has started with it: nobody can say which of the two is first."""
     if task.after is None:
         return task
+    hair = 0.0011 * NAMES.index(task.name)
+    behaviours = tuple(
+        msgspec.structs.replace(each, seconds=round(each.seconds + hair, 4))
+        for each in task.behaviours
+    )
     return msgspec.structs.replace(
-        task, cron="", spread=None, catch_up="once", repeated_hour="both"
+        task, behaviours=behaviours, cron="", spread=None, catch_up="once", repeated_hour="both"
     )
 
 
