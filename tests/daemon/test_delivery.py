@@ -6,18 +6,14 @@ from __future__ import annotations
 import email
 import json
 import shutil
-import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.policy import default
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -28,7 +24,7 @@ from cronpoll.config.targets import WISH, Target
 from cronpoll.config.variables import Reference
 from cronpoll.core.notices import Message, Notice
 from cronpoll.daemon.delivery import deliver, deliver_all, filled_in
-from tests.tools.receiving import receiving
+from tests.tools.receiving import mail_server, receiving
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
 TITLE = "naïve\nbackup failed"
@@ -48,18 +44,6 @@ class Box:
         return self.answer
 
 
-@contextmanager
-def serving(box: Box, **options: Any) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    controller = Controller(box, hostname="127.0.0.1", port=port, **options)
-    controller.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        controller.stop()
-
-
 def authenticator(_: Any, __: Any, ___: Any, ____: Any, given: Any) -> AuthResult:
     wanted = LoginPassword(b"ann", PASSWORD.encode())
     return AuthResult(success=given == wanted, handled=False)
@@ -70,7 +54,7 @@ def test_a_mail_by_smtp_with_a_password_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "password").write_text(PASSWORD + "\n")
     box = Box()
     options = {"authenticator": authenticator, "auth_required": True, "auth_require_tls": False}
-    with serving(box, **options) as server:
+    with mail_server(box, **options) as server:
         target = Target(
             mail=("ops@example.org", "ann@example.org"),
             sender="cron@example.org",
@@ -111,7 +95,7 @@ def test_a_mail_goes_only_to_a_server_whose_certificate_is_trusted(
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     box = Box()
-    with serving(box, tls_context=context, require_starttls=True) as server:
+    with mail_server(box, tls_context=context, require_starttls=True) as server:
         target = Target(mail=("ops@example.org",), smtp=server)
         assert "no encrypted way" in (deliver(target, MESSAGE) or "")
         assert box.got == []

@@ -3,20 +3,24 @@ hangs. What was told survives kill -9."""
 
 from __future__ import annotations
 
+import asyncio
+import email
 import hashlib
 import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiosmtpd.smtp import Envelope
 from click.testing import CliRunner
 
 from cronpoll.cli.main import main
 from cronpoll.store.journal.reading import JournalReader
 from tests.tools.daemons import SELDOM, eventually
 from tests.tools.living import Living
-from tests.tools.receiving import Receiver, receiving
+from tests.tools.receiving import Receiver, mail_server, receiving
 
 SECRET = "a-secret-that-nobody-else-sees"
 
@@ -181,6 +185,121 @@ def test_killed_between_failed_and_told_and_in_the_delivery_itself(
     run(daemon)
     daemon.wait_for("NoticeTold", kind="recovered")
     assert receiver.kinds()[told:] == ["recovered"]
+
+
+class Told:
+    """Everybody who can be told, and the ids of what has reached them. `way`: "refuse", "hang" or
+    "take"."""
+
+    def __init__(self, directory: Path, receiver: Receiver, mail_server: str, box: Box) -> None:
+        self._directory, self._receiver, self._box = directory, receiver, box
+        told = f'cat >> "$0"; echo >> "$0"; while [ -e {directory}/hang ]; do sleep 0.05; done; '
+        told += f"test ! -e {directory}/refuse"
+        self.file = f"""
+[notify.web]
+timeout = "60s"
+webhook = "{receiver.address}/web"
+[notify.check]
+timeout = "60s"
+ping = "{receiver.address}/check"
+[notify.program]
+timeout = "60s"
+command = ["sh", "-c", 'echo id: $CRONPOLL_NOTICE_ID >> "$0"; {told}', "{directory}/program"]
+[notify.sendmail]
+timeout = "60s"
+mail = "root"
+sendmail = ["sh", "-c", '{told}', "{directory}/sendmail"]
+[notify.smtp]
+timeout = "60s"
+mail = "ops@example.org"
+smtp = "{mail_server}"
+tls = "none"
+[defaults]
+cron = "{SELDOM}"
+retry_delay = "1h"
+notify = {{ to = ["web", "check", "program", "sendmail", "smtp"] }}
+[[task]]
+name = "a"
+command = ["false"]
+"""
+
+    def set(self, way: str) -> None:
+        for name in ("hang", "refuse"):
+            (self._directory / name).unlink(missing_ok=True)
+        self._receiver.mode = {"refuse": 503, "hang": "hang", "take": 200}[way]
+        self._box.way = way
+        if way == "take":
+            self._receiver.let_go.set()
+        else:
+            (self._directory / way).touch()
+
+    def ids(self) -> dict[str, list[str]]:
+        receiver = self._receiver
+        both = list(zip(receiver.paths, receiver.ids(), strict=True))
+        found = {
+            "web": [id_ for path, id_ in both if path == "/web"],
+            "check": [id_ for path, id_ in both if path == "/check/fail"],
+            "smtp": self._box.ids,
+        }
+        for name, sign in (("program", "id: "), ("sendmail", "X-Cronpoll-Id: ")):
+            file = self._directory / name
+            lines = file.read_text().splitlines() if file.exists() else []
+            found[name] = [line.removeprefix(sign) for line in lines if line.startswith(sign)]
+        return found
+
+
+class Box:
+    """A mail server."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.way = "take"
+
+    async def handle_DATA(self, _: Any, __: Any, envelope: Envelope) -> str:
+        assert isinstance(envelope.content, bytes)
+        mail = email.message_from_bytes(envelope.content)
+        self.ids.append(str(mail["X-Cronpoll-Id"]))
+        while self.way == "hang":
+            await asyncio.sleep(0.05)
+        return "250 taken" if self.way == "take" else "451 not now"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", ["refuse", "hang"])
+def test_killed_before_anybody_was_told_or_while_everybody_is(
+    daemon: Living, receiver: Receiver, tmp_path: Path, way: str
+) -> None:
+    """Whoever had refused it takes it once; who was about to take it has it twice at most, by one
+    id."""
+    box = Box()
+    with mail_server(box) as address:
+        told = Told(tmp_path, receiver, address, box)
+        told.set(way)
+        daemon.write(told.file)
+        daemon.up()
+        run(daemon)
+        eventually(lambda: all(told.ids().values()))
+        if way == "refuse":
+            eventually(lambda: len(daemon.events("NoticeDelayed")) == 5)
+        daemon.kill()
+        before = {target: len(ids) for target, ids in told.ids().items()}
+        told.set("take")
+        daemon.up()
+        for target in before:
+            daemon.wait_for("NoticeTold", target=target)
+        after = told.ids()
+        assert {target: len(ids) - before[target] for target, ids in after.items()} == (
+            dict.fromkeys(before, 1)
+        )
+        assert {target: len(set(ids)) for target, ids in after.items()} == dict.fromkeys(before, 1)
+        if way == "hang":
+            assert set(before.values()) == {1}
+        daemon.kill()
+        daemon.up()
+        run(daemon)  # it fails again, which they have been told
+        daemon.wait_for("TaskRunFailed")
+        eventually(lambda: len(told.ids()["check"]) > len(after["check"]))  # of each run
+        assert told.ids() | {"check": []} == after | {"check": []}
 
 
 @pytest.mark.soak

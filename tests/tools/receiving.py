@@ -1,13 +1,16 @@
-"""A web server that takes notices, or does not."""
+"""Servers that take notices, or do not: of the web, and of mail."""
 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from aiosmtpd.controller import Controller
 
 
 class Receiver:
@@ -59,3 +62,16 @@ def receiving() -> Iterator[Receiver]:
         found.let_go.set()
         found.server.shutdown()
         found.server.server_close()
+
+
+@contextmanager
+def mail_server(box: Any, **options: Any) -> Iterator[str]:
+    """A server that gives its mail to this handler. Its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(box, hostname="127.0.0.1", port=port, **options)
+    controller.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        controller.stop()
