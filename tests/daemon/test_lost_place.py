@@ -70,6 +70,8 @@ def test_a_daemon_that_has_lost_its_place_ends_with_1_and_writes_nothing(
     with Living(tmp_path, TASKS, state=tmp_path / "at" / "state").up() as daemon:
         daemon.command("run", "quick", "--state-dir", str(daemon.state))
         daemon.wait_for("TaskRunCompleted")
+        live = daemon.state / "output" / "live"
+        assert daemon.until(lambda: not list(live.iterdir()), 60)  # the run's output is put away
         LOSSES[loss](daemon.state)
         before = everything(tmp_path / "at")
         # What falls due within the minute would do as well; this does not wait for it.
