@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.tools.daemons import eventually
 from tests.tools.living import Living
 
 TASKS: Final = """
@@ -71,7 +72,7 @@ def test_a_daemon_that_has_lost_its_place_ends_with_1_and_writes_nothing(
         daemon.command("run", "quick", "--state-dir", str(daemon.state))
         daemon.wait_for("TaskRunCompleted")
         live = daemon.state / "output" / "live"
-        assert daemon.until(lambda: not list(live.iterdir()), 60)  # the run's output is put away
+        eventually(lambda: not list(live.iterdir()))  # the run's output is put away
         LOSSES[loss](daemon.state)
         before = everything(tmp_path / "at")
         # What falls due within the minute would do as well; this does not wait for it.
