@@ -125,7 +125,8 @@ def _failing(scene: Scene, task: Task) -> Need:
         if failed == 1
         else f"{number_words(failed)} attempts failed: {error}."
     )
-    since = task.last_failure or scene.now
+    trouble = scene.watch.book.tasks[task.task].trouble
+    since = (None if trouble is None else trouble.since) or task.last_failure or scene.now
     label = f"failing since {scene.face.plain(since, seconds=False)}"
     return Need("failing", task, label, fact, _last_line(scene, task), *next_words(scene, task))
 

@@ -1,7 +1,7 @@
 """The pictures of the README, made anew from the demo: `python -m tests.tools.pictures`.
 
-Needs Chromium and playwright, and looks as intended with the font Inter. `convert page.png -colors
-255 PNG8:page.png` makes the page a third as large.
+Needs Chromium and playwright, and looks as intended with the font Inter. `pngquant --force --ext .png`
+makes a page a third as large.
 """
 
 from __future__ import annotations
@@ -41,21 +41,26 @@ def terminal(state: str) -> None:
         console.save_svg(name, title="cronpoll status", unique_id="cronpoll")
 
 
-def page(address: str) -> None:
-    """The overview of the demo."""
+def pages(address: str) -> None:
+    """The overview of the demo, and its timeline."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as tools:
         program = shutil.which("chromium")
         browser = tools.chromium.launch(executable_path=program, args=FLAGS)
-        seen = browser.new_page(
-            viewport={"width": 1280, "height": 900}, color_scheme="light", bypass_csp=True
-        )
-        seen.goto(address)
-        seen.wait_for_selector("#tasks tr")
-        seen.wait_for_selector("#health li:nth-child(5)")  # the audit comes last
-        seen.add_style_tag(content="body { font-family: Inter, system-ui, sans-serif }")
-        seen.screenshot(path=str(PICTURES / "page.png"))
+        for name, path, awaited, scheme, height in (
+            # The audit comes last.
+            ("page", "", "#health li:nth-child(5)", "light", 900),
+            ("timeline", "timeline", ".rows", "dark", 1140),
+        ):
+            seen = browser.new_page(
+                viewport={"width": 1280, "height": height}, color_scheme=scheme, bypass_csp=True
+            )
+            seen.goto(address + path)
+            seen.wait_for_selector(awaited)
+            seen.add_style_tag(content="body { font-family: Inter, system-ui, sans-serif }")
+            seen.screenshot(path=str(PICTURES / f"{name}.png"))
+            seen.close()
         browser.close()
 
 
@@ -77,7 +82,7 @@ async def main(file: str) -> None:
     serving = asyncio.get_running_loop().create_task(server.serve(web.app(), [listening]))
     try:
         await asyncio.to_thread(terminal, state)
-        await asyncio.to_thread(partial(page, address))
+        await asyncio.to_thread(partial(pages, address))
     finally:
         serving.cancel()
         await daemon.stop()

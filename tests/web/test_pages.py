@@ -115,7 +115,7 @@ def test_a_failing_task_says_why_and_a_suspended_one_what_passed(life) -> None:
         [f"/task?name={quote(HOSTILE, safe='')}", "/task?name=report",
          "/why?task=backup&at=2026-03-02T13:00:00Z", "/task?name=nobody"],
     )  # fmt: skip
-    assert "Failing since" in h1(failing_page.text)
+    assert "Failing since 05:15." in h1(failing_page.text), "since the first failure"
     assert "no such host" in failing_page.text
     assert "suspended by command" in report.text
     assert h1(why.text).startswith("Missed: the scheduler was not running")
