@@ -229,8 +229,16 @@ def part_of(past: Past, period: datetime) -> Part | None:
     if fate.state == "absent":
         return "unschedulable" if past.unschedulable(period) is not None else None
     if fate.state == "settled":
-        return _settled(fate)
+        return None if _before_the_record(past, fate) else _settled(fate)
     return _pending(past)
+
+
+def _before_the_record(past: Past, fate: Fate) -> bool:
+    """Whether it was due and settled before the record begins, by a window that has been edited
+    since: then it is not due once more."""
+    first = past.stretches[0]
+    assert fate.due_at is not None
+    return fate.event is None and first.began is None and fate.due_at <= first.opening
 
 
 def _pending(past: Past) -> Part:

@@ -321,6 +321,18 @@ def test_a_record_that_begins_in_the_middle_counts_from_there() -> None:
     assert counted([book, *ran("2", at("11:31"))], at("11:31:30")) == {"in_time": 1}
 
 
+def test_what_a_window_had_settled_before_the_record_begins_is_not_due_once_more() -> None:
+    spread = Spread(Window("before", 3_600_000))
+    old, new = config(HOURLY, spread=spread), config(HOURLY)
+    chosen = CALENDAR.due_times("t", old).due_at(NOON)
+    assert chosen is not None
+    began = added(BEGIN, HOURLY, spread=spread)
+    book = replay(Book("s"), [began, *ran("1", chosen, period=NOON)])
+    edit = edited(chosen + timedelta(seconds=20), old, new, handled=(NOON,))
+    assert counted([book, edit], at("12:30")) == {}
+    assert counted([book, edit, *ran("2", at("13:00"))], at("13:00:30")) == {"in_time": 1}
+
+
 def test_only_what_is_due_in_the_span_counts() -> None:
     record = [
         added(at("09:59"), HOURLY),
