@@ -217,6 +217,7 @@ class Task:
     processes: set[str] = field(default_factory=set)  # open runs whose process is recorded
     overridden_in: str = ""  # the instance in which it was last edited
     by_file: bool = False  # its suspension by the file is recorded
+    maybe_asleep: bool = False  # by a command before the log begins
     last_end: datetime | None = None
     run_began: datetime | None = None  # the one that ended then
     run_stepped: bool = False  # the clock was set during that run
@@ -588,7 +589,9 @@ def settled_by_edit(facts: Facts, task: Task, event: e.TaskOverridden) -> dateti
     begins = opening(event.new_state, event.at)
     if event.settled_until is not None and facts.not_believed(event.at, event.settled_until):
         return max(begins, event.settled_until)
-    kept = task.settled if event.owed_at is None else max(task.settled, event.owed_at)
+    kept, owed_at = task.settled, event.owed_at
+    if owed_at is not None and owed_at - event.at <= WRONG_CLOCK:
+        kept = max(kept, owed_at)
     ahead = max(begins, kept, task.served or kept)
     if effects and kept - event.at > WRONG_CLOCK and event.settled_until == ahead:
         return ahead  # by a clock that was wrong: that is found out for itself, and recorded

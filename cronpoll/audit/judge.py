@@ -185,6 +185,8 @@ class Audit:
                 facts.earlier = facts.high
             facts.high = event.at
         task = facts.tasks.get(event.task_name)
+        if task is not None and task.maybe_asleep:
+            task = fold.awake_or_aside(facts, task, event)
         if task is None and not isinstance(event, e.TaskAdded):
             self._of_nobody(event)
         else:

@@ -787,8 +787,10 @@ def edited(
     if changed:
         # Of the minute that is open only what has no outcome yet. Ahead of now, a clock was set
         # back: only what was started. What stays owed is owed as that, and not once more by the new
-        # schedule.
-        settled = task.settled_until if owed[0] is None else max(task.settled_until, owed[0])
+        # schedule; if it is of a clock that was wrong, it settles nothing.
+        settled = task.settled_until
+        if owed[0] is not None and owed[0] - now <= WRONG_CLOCK:
+            settled = max(settled, owed[0])
         # More than a day ahead: that is found out for itself, and recorded.
         if now < settled <= now + WRONG_CLOCK:
             settled = opening(config, now)

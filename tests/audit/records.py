@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from cronpoll import Registration
 from cronpoll.core.periods import Spread, Window
 from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import World, run
@@ -41,36 +40,6 @@ async def by_order() -> World:
     await world.suspend("flaky")
     await world.until("2026-03-02T12:02:00Z")
     await world.resume("flaky")
-    await world.passes(hours=1)
-    await world.stop()
-    return world
-
-
-async def on_start() -> World:
-    """Tasks that start with the machine and with the daemon: in one boot, after a crash, in the
-    next boot, suspended, and too late."""
-    world = World("2026-03-02T08:58:30Z")
-    booted = Registration("booted", "", Job(failures=1), minutes(2), on_start="boot")
-    begun = Registration("begun", "0 * * * *", Job(seconds=90), minutes(5), on_start="daemon")
-    late = Registration(
-        "late", "", Job(), minutes(5), on_start="daemon", deadline=minutes(1), lock="l"
-    )
-    holder = Registration("holder", "58 8 * * *", Job(seconds=600), minutes(5), lock="l")
-    await world.boot([booted, begun, holder, late])
-    await world.until("2026-03-02T09:15:00Z")
-    await world.stop()
-    await world.passes(minutes=3)
-    await world.boot([booted, begun, late])
-    await world.passes(minutes=1)
-    await world.suspend("booted")
-    await world.crash()
-    world.clock.boots += 1
-    await world.boot([booted, begun, late])
-    await world.passes(minutes=5)
-    await world.resume("booted")
-    await world.crash()
-    world.clock.boots += 1
-    await world.boot([booted, begun, late])
     await world.passes(hours=1)
     await world.stop()
     return world
@@ -161,7 +130,6 @@ RECORDED: dict[str, Callable[[], Any]] = {
         life.__name__: life
         for life in (
             by_order,
-            on_start,
             slow_disk,
             torn,
             set_often,

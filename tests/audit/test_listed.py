@@ -55,10 +55,16 @@ FALSE_ALARMS = {
     ),
     "a log that was rotated behind the suspension of a name that left and came back": (
         "left_out_asleep",
+        "left_out_asleep_over_a_restart",
     ),
+    "a run that was to be replaced when its name was left out": ("replaced_when_left_out",),
     "a log that was rotated at an unlucky line": (
         "test_nor_does_one_that_was_rotated_at_any_line",
         "test_a_log_that_begins_in_the_middle_accuses_nobody",
+    ),
+    "a log that was rotated between an instance and what its start owes": ("on_start",),
+    "an edit during a run, when what stays owed is of a clock that was ahead": (
+        "edited_by_a_clock_that_was_ahead",
     ),
     "a log at level info": ("test_a_log_without_debug_lines_is_one_sentence",),
 }
@@ -113,6 +119,9 @@ BELIEVED = {
     ),
     "most starts of a task with windows removed, whatever its salt": (
         "owed-started.most-starts-removed",
+    ),
+    "three days settled by what stayed owed of a clock that was ahead": (
+        "every-minute-accounted.settled-ahead",
     ),
     "giving up in silence": (
         "test_what_is_not_judged_is_said_of_each_task_and_is_not_called_kept",

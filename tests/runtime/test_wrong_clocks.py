@@ -307,3 +307,25 @@ async def test_what_stayed_owed_on_a_clock_that_was_ahead_settles_nothing_when_i
     assert world.starts("backup")[-4:] == [
         f"2026-06-01T{time}Z" for time in ("10:07:10", "10:35:00", "11:05:00", "11:35:00")
     ]
+
+
+@pytest.mark.parametrize("on_change", ["keep", "reset"])
+@simulated
+async def test_nor_does_it_when_the_schedule_is_edited_again(on_change: str) -> None:
+    """The same, and an edit by the clock that is right now, before the run has ended."""
+    options: dict[str, Any] = {"on_change": on_change}
+
+    def every(minute: str, seconds: int) -> list[Registration]:
+        return [Registration("backup", minute, Job(seconds=seconds), minutes(5), **options)]
+
+    world = World("2026-06-04T08:59:30Z")
+    await world.boot(every("0,30 * * * *", 4_000))
+    await world.until("2026-06-04T09:40:00Z")
+    await world.reload(every("5,35 * * * *", 60))
+    set_to(world, "2026-06-01T09:40:30Z")
+    await world.until("2026-06-01T09:50:00Z")
+    await world.reload(every("15,45 * * * *", 60))
+    await world.until("2026-06-01T12:00:00Z")
+    assert world.starts("backup")[-3:] == [
+        f"2026-06-01T{time}Z" for time in ("10:45:00", "11:15:00", "11:45:00")
+    ]

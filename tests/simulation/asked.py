@@ -68,6 +68,7 @@ def written(task: TaskPlan) -> Task:
         description=task.name,
         lock=task.lock,
         after=task.after,
+        on_start=task.on_start,
     )
 
 

@@ -452,6 +452,7 @@ class Life:
         if power:
             world.disk.power_fails(keep=step.more, zeros=step.more % 7)
             world.processes._alive.clear()
+            world.clock.boots += 1
         await asyncio.sleep(step.amount)
         self.edit_file(step)
         await self.boot()

@@ -533,7 +533,8 @@ class Model:
             if again and ticks.latest(task.owed.due) == task.owed.due == ticks.latest(self.now):
                 task.owed, task.base = None, opening  # the present minute is owed anew
             else:
-                task.base = max(task.base, task.owed.due)
+                if task.owed.due - self.now <= DAY:
+                    task.base = max(task.base, task.owed.due)
                 self.no_longer_owed(task, kind="missed")
         if moved:
             ahead = timedelta(0) < task.base - self.now <= DAY

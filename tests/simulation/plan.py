@@ -77,6 +77,7 @@ class TaskPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     spread: Spread | None = None
     lock: str | None = None
     after: str | None = None
+    on_start: Literal["boot", "daemon"] | None = None
 
 
 def in_file(tasks: Mapping[str, TaskPlan]) -> dict[str, TaskPlan]:
@@ -230,6 +231,7 @@ def tasks(name: str, rough: bool, crons: tuple[str, ...]) -> st.SearchStrategy[T
         spread=st.none() | st.none() | spreads(rough),
         lock=pick(None, None, "l") if rough else st.none(),
         after=pick(None, None, *NAMES[: NAMES.index(name)]),
+        on_start=pick(None, None, None, "boot", "daemon") if rough else st.none(),
     ).map(lambda task: _patient(_chained(task), 300 if crons is SPARSE else 45))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cronpoll.audit.facts import Facts
 from cronpoll.audit.fold import deaths, passing, registrations, runs, scheduler
+from cronpoll.audit.fold.registrations import awake_or_aside
 from cronpoll.audit.fold.state import begin
 from cronpoll.audit.fold.waiting import ENDS, ended_with, first, of_nobody, resolve, resolved
 from cronpoll.core import events as e
@@ -23,6 +24,7 @@ __all__ = [
     "OF_ALL",
     "OF_A_TASK",
     "OTHER_READINGS",
+    "awake_or_aside",
     "begin",
     "ended_with",
     "first",

@@ -41,6 +41,9 @@ def added(facts: Facts, before: Task | None, event: e.TaskAdded) -> None:
         task.asleep_until, task.asleep_told = before.asleep_until, before.asleep_told
         task.asleep_for, task.asleep_cut = before.asleep_for, before.asleep_cut
         task.started, task.began_anew = before.started, before.began_anew
+        task.maybe_asleep = before.maybe_asleep
+    else:
+        task.maybe_asleep = facts.began_blind and not facts.durable
     if event.settled_until is not None and facts.not_believed(event.at, event.settled_until):
         task.settled = max(task.settled, event.settled_until)
     unknown = event.task_name in facts.aside or (facts.began_blind and not facts.durable)
@@ -107,6 +110,24 @@ def preserved(facts: Facts, event: e.TaskPreserved) -> None:
         begins_in_the_middle(facts)
 
 
+def awake_or_aside(facts: Facts, task: Task, event: e.Event) -> Task | None:
+    """A name that comes in a log that began in the middle may have been there before, and may have
+    been suspended then. Most events show it; with one that does not and looks different then, the
+    task is judged no longer."""
+    match event:
+        case e.TaskRunStarted():
+            task.maybe_asleep = event.trigger == "manual"
+        case e.TaskStartOwed() | e.TaskMissed(was_owed=False) | e.TaskDueAfter(passed=""):
+            task.maybe_asleep = False
+        case e.TaskSuspended(by="command") | e.TaskResumed(by="command"):
+            task.maybe_asleep = False
+        case e.TaskSkipped(run_id=None) | e.TaskOverridden() | e.TaskResumed() | e.TaskDueAfter():
+            why = "the log does not say whether it was suspended before: not judged from there on"
+            put_aside(facts, task.name, why)
+            return None
+    return task
+
+
 def suspended(facts: Facts, task: Task, event: e.TaskSuspended) -> None:
     facts.active = event.at
     if event.by == "command":
@@ -167,6 +188,7 @@ def set_aside(facts: Facts, event: e.TaskRecordSetAside) -> None:
 
 def put_aside(facts: Facts, name: str, why: str) -> None:
     facts.aside[name] = why
+    facts.to_follow.pop(name, None)
     if (task := facts.tasks.pop(name, None)) is not None:
         facts.open -= len(task.runs)
         facts.registered -= task.registered

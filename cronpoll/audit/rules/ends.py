@@ -81,7 +81,7 @@ def one_success(_: Facts, task: Task, event: e.TaskRunCompleted) -> Found | None
 
 def replaced(facts: Facts, task: Task, event: e.TaskRunReplaced) -> Found | None:
     run = task.runs.get(event.run_id)
-    if run is None or task.edited:
+    if run is None or task.edited or event.run_id in task.detached:
         return None  # it may have been told to end by what was in force before
     cause = task.config.options.concurrency == "replace"
     if cause and task.ticks is not None and run.steps == facts.steps:

@@ -271,7 +271,7 @@ def owed_by_a_start(facts: Facts, task: Task, event: e.TaskStartOwed) -> Found:
     found: list[Wrong] = []
     if event.due_at != event.at or task.config.options.on_start != event.on_start:
         found += broken(p.START_OWED, f"not to be started with the {event.on_start}")
-    if task.on_start_in == facts.instance:
+    if task.on_start_in == facts.instance != "":
         found += broken(p.START_OWED, "owed a second time by one start of the daemon")
     if event.on_start == "boot" and facts.new_boot is False:
         found += broken(p.START_OWED, "owed by a boot in which the daemon had started before")

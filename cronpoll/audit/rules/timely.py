@@ -61,7 +61,7 @@ def owes(facts: Facts, task: Task, now: datetime) -> Owed | None:
     ordered = min(task.ordered) if task.ordered and not task.runs else None
     if ordered is not None and ordered <= now:
         return Owed(p.ORDERS, ordered, "an ordered start")
-    return None if task.asleep else _by_rule(facts, task, now)
+    return None if task.asleep or task.maybe_asleep else _by_rule(facts, task, now)
 
 
 def _said(facts: Facts, task: Task) -> Owed | None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -101,6 +103,52 @@ async def left_out_asleep() -> World:
     await world.reload([rests, stays])
     await world.passes(minutes=30)
     await world.resume("rests")
+    await world.passes(hours=1)
+    await world.stop()
+    return world
+
+
+async def left_out_asleep_over_a_restart() -> World:
+    """The same, and the scheduler, which has no bound on parallel runs, is started again without
+    it."""
+    world = World("2026-03-05T02:59:30Z", max_concurrent=None)
+    names = ("rests", "edited", "stays")
+    tasks = {name: _task(name, "0,20,40 * * * *") for name in names}
+    await world.boot([*tasks.values()])
+    await world.passes(minutes=10)
+    await world.suspend("rests")
+    await world.suspend("edited")
+    await world.stop()
+    await world.boot([tasks["stays"]])
+    await world.passes(minutes=30)
+    await world.reload([*tasks.values()])
+    await world.passes(hours=1)
+    await world.reload([tasks["rests"], tasks["stays"], _task("edited", "0,30 * * * *")])
+    await world.passes(minutes=30)
+    await world.resume("rests")
+    await world.resume("edited")
+    await world.passes(hours=1)
+    await world.stop()
+    return world
+
+
+async def replaced_when_left_out() -> World:
+    """A run is to be replaced and does not hear it; its name leaves and comes back meanwhile, with
+    another rule, and then it ends."""
+    world = World("2026-03-05T02:59:30Z")
+
+    async def deaf() -> None:
+        end = asyncio.get_running_loop().time() + 2_400
+        while (left := end - asyncio.get_running_loop().time()) > 0:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(left)
+
+    stays = _task("stays", "0,30 * * * *")
+    await world.boot([_task("deaf", "0,30 * * * *", deaf, concurrency="replace"), stays])
+    await world.passes(minutes=32)
+    await world.reload([stays])
+    await world.passes(minutes=3)
+    await world.reload([_task("deaf", "7 * * * *"), stays])
     await world.passes(hours=1)
     await world.stop()
     return world
@@ -267,6 +315,68 @@ async def end_beside_an_open_run() -> World:
     return world
 
 
+async def on_start() -> World:
+    """Tasks that start with the machine and with the daemon: in one boot, after a crash, in the
+    next boot, suspended, and too late."""
+    world = World("2026-03-02T08:58:30Z")
+    booted = Registration("booted", "", Job(failures=1), minutes(2), on_start="boot")
+    begun = Registration("begun", "0 * * * *", Job(seconds=30), minutes(5), on_start="daemon")
+    late = Registration(
+        "late", "", Job(), minutes(5), on_start="daemon", deadline=minutes(1), lock="l"
+    )
+    holder = Registration("holder", "58 8 * * *", Job(seconds=600), minutes(5), lock="l")
+    await world.boot([booted, begun, holder, late])
+    await world.until("2026-03-02T09:15:00Z")
+    await world.stop()
+    await world.passes(minutes=3)
+    await world.boot([booted, begun, late])
+    await world.passes(minutes=1)
+    await world.suspend("booted")
+    await world.crash()
+    world.clock.boots += 1
+    await world.boot([booted, begun, late])
+    await world.passes(minutes=5)
+    await world.resume("booted")
+    await world.crash()
+    world.clock.boots += 1
+    await world.boot([booted, begun, late])
+    await world.passes(hours=1)
+    await world.stop()
+    return world
+
+
+async def edited_by_a_clock_that_was_ahead() -> World:
+    """What an edit leaves owed is of a clock that turns out to be three days ahead, and then the
+    schedules are edited once more."""
+    world = World("2026-03-05T02:59:30Z")
+
+    def tasks(minute: str, zone: str, seconds: int) -> list[Registration]:
+        return [
+            _task("keeps", minute, Job(seconds=seconds)),
+            _task("resets", minute, Job(seconds=seconds), on_change="reset"),
+            _task("often", "0,10,20,30,40,50 * * * *", Job(seconds=20), timezone=zone),
+            Registration(
+                "then",
+                "",
+                Job(seconds=4_000),
+                minutes(5),
+                after="often",
+                on_change="reset",
+                timezone=zone,
+            ),
+        ]
+
+    await world.boot(tasks("0,30 * * * *", "UTC", 4_000))
+    await world.passes(minutes=40)
+    await world.reload(tasks("5,35 * * * *", "UTC", 60))
+    world.clock.step(-timedelta(days=3))
+    await world.passes(minutes=10)
+    await world.reload(tasks("15,45 * * * *", "Asia/Tokyo", 60))
+    await world.passes(hours=3)
+    await world.stop()
+    return world
+
+
 # -- lies ------------------------------------------------------------------------------------------
 
 
@@ -350,6 +460,12 @@ def another_scheduler_goes_on(trace: Trace) -> None:
             item["schedulerIdentifier"] = "f" * 32
 
 
+def settled_ahead(trace: Trace) -> None:
+    """What stayed owed by a clock that was ahead settles three days, in which nothing starts."""
+    edit = _place(trace, "TaskOverridden", 1, taskName="keeps")
+    trace[edit]["settledUntil"] = trace[edit]["owedAt"]
+
+
 LIVES: dict[str, Callable[[], Any]] = {
     life.__name__: life
     for life in (
@@ -357,6 +473,8 @@ LIVES: dict[str, Callable[[], Any]] = {
         full_and_asleep,
         long_asleep,
         left_out_asleep,
+        left_out_asleep_over_a_restart,
+        replaced_when_left_out,
         chained_by_a_wrong_clock,
         asleep_by_a_wrong_clock,
         edit_without_its_line,
@@ -367,6 +485,8 @@ LIVES: dict[str, Callable[[], Any]] = {
         run_over_a_clock_step,
         lock_edited_away,
         end_beside_an_open_run,
+        on_start,
+        edited_by_a_clock_that_was_ahead,
     )
 }
 LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
@@ -378,4 +498,5 @@ LIES: dict[str, tuple[str, Callable[[Trace], None]]] = {
     "quiet-after-stop.beside-a-given-up-run": ("given_up", beside_a_given_up_run),
     "owed-started.most-starts-removed": ("forbidden", most_starts_removed),
     "quiet-after-crash.another-scheduler": ("wrong_year", another_scheduler_goes_on),
+    "every-minute-accounted.settled-ahead": ("edited_by_a_clock_that_was_ahead", settled_ahead),
 }
