@@ -34,10 +34,21 @@ _NOBODY: Final[Mapping[str, datetime]] = MappingProxyType({})
 
 class Reconciled(NamedTuple):
     events: list[e.Event]
-    added: int
     preserved: list[str]
-    overridden: int
-    orphaned: int
+
+    @property
+    def added(self) -> int:
+        return sum(isinstance(event, e.TaskAdded) for event in self.events)
+
+    @property
+    def overridden(self) -> int:
+        return sum(isinstance(event, e.TaskOverridden) for event in self.events)
+
+    @property
+    def orphaned(self) -> int:
+        """Left out, not interrupted."""
+        orphans = (event for event in self.events if isinstance(event, e.TaskOrphaned))
+        return sum(event.reason == "unregistered" for event in orphans)
 
 
 class Restarted(NamedTuple):
@@ -86,9 +97,7 @@ def in_pieces(
     `after_restart`: runs still open belong to an instance that is gone. `waiting`: who waits for a
     slot, and since when. `boot_id`: the boot of the machine in which an instance starts now.
     """
-    events: list[e.Event] = []
-    preserved: list[str] = []
-    added = overridden = 0
+    events, preserved = outcome = Reconciled([], [])
     names = {name for name, _ in wanted}
     new_boot = boot_id != book.boot_id or not boot_id
     restarted = Restarted(book.scheduler_identifier, new_boot) if after_restart else None
@@ -97,18 +106,15 @@ def in_pieces(
         for name, task in book.tasks.items():
             if task.runs and not (task.registered and name in names):
                 events += steps.abandoned_runs(task, now.wall, registered=False)
-    yield Reconciled(events, added, preserved, overridden, 0)
-    left_out = _left_out(book, names, now.wall)
-    orphaned = len(left_out)
-    events += left_out
+    yield outcome
+    events += _left_out(book, names, now.wall)
     allowance = Allowance(FREE_TOGETHER)
     for number, (name, config) in enumerate(wanted, 1):
         if number % PIECE == 0:
-            yield Reconciled(events, added, preserved, overridden, orphaned)
+            yield outcome
         known = book.tasks.get(name)
         follows: Callable[[], Sequence[e.Event]]
         if known is None or not known.registered:
-            added += 1
             follows = partial(_added, name, config, known, now, calendar, restarted)
         elif known.config == config:
             preserved.append(name)
@@ -116,13 +122,12 @@ def in_pieces(
                 continue  # the usual case, a hundred thousand times
             follows = partial(_kept, known, config, now, calendar, waiting.get(name), restarted)
         else:
-            overridden += 1
             follows = partial(_kept, known, config, now, calendar, waiting.get(name), restarted)
         while (found := _within(allowance, follows)) is None:  # old windows: what they still owe
-            yield Reconciled(events, added, preserved, overridden, orphaned)
+            yield outcome
             allowance = Allowance(FREE_TOGETHER)
         events += found
-    yield Reconciled(events, added, preserved, overridden, orphaned)
+    yield outcome
 
 
 def amended(
@@ -135,14 +140,19 @@ def amended(
     waiting: Mapping[str, datetime],
 ) -> Iterator[Reconciled]:
     """An answer for a running instance, with what concerns some names computed anew, in pieces."""
-    part = copy.copy(book)
-    part.tasks = {name: book.tasks[name] for name in names if name in book.tasks}
-    among = [(name, config) for name, config in wanted if name in names]
-    kept = [event for event in outcome.events if event.task_name not in names]  # type: ignore[attr-defined]
-    for anew in in_pieces(
-        part, among, now, calendar, after_restart=False, waiting=waiting, boot_id=""
-    ):
-        yield outcome._replace(events=kept + anew.events)
+    if names:
+        part = copy.copy(book)
+        part.tasks = {name: book.tasks[name] for name in names if name in book.tasks}
+        among = [(name, config) for name, config in wanted if name in names]
+        kept = [event for event in outcome.events if event.task_name not in names]  # type: ignore[attr-defined]
+        preserved = [name for name in outcome.preserved if name not in names]
+        anew = outcome
+        for anew in in_pieces(
+            part, among, now, calendar, after_restart=False, waiting=waiting, boot_id=""
+        ):
+            yield anew
+        outcome = Reconciled(kept + anew.events, preserved + anew.preserved)
+    yield outcome
 
 
 def _within(

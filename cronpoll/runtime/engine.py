@@ -101,12 +101,12 @@ _FORESEEN_SECONDS: Final = 3.0
 
 class Foreseen(NamedTuple):
     """What follows from a list of registrations, worked out ahead: at which time, who waited for a
-    slot then, and what has happened since."""
+    slot then, and to whom something has happened since."""
 
     outcome: Reconciled
     now: Now
     waiting: Collection[str]
-    heard: list[e.Event]
+    concerned: set[str | None]
 
 
 class Prepared(NamedTuple):
@@ -244,9 +244,9 @@ class Engine:
         self._must_be_alive()
         prepared = await self._prepared(registrations, self._host_zone().key)
         large = len(registrations) > PIECE
-        with self.ledger.overheard() as heard:
+        with self.ledger.overheard() as concerned:
             if large:
-                prepared = await self._foreseen(registrations, prepared, heard)
+                prepared = await self._foreseen(registrations, prepared, concerned)
             self._must_be_alive()
             done: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
             self._changes.append(Change(registrations, done, prepared))
@@ -567,13 +567,14 @@ class Engine:
         return Prepared(host, wanted)
 
     async def _foreseen(
-        self, registrations: Sequence[Registration], prepared: Prepared, heard: list[e.Event]
+        self, registrations: Sequence[Registration], prepared: Prepared, concerned: set[str | None]
     ) -> Prepared:
         """What follows from many registrations, worked out while the engine does its work, so that
         no start waits for it. With windows that can take too long.
 
-        What happens meanwhile is overheard. Whom it concerns is looked at anew when the change is
-        answered.
+        What happens and what is decided meanwhile is overheard. Whom it concerns is looked at anew
+        when the change is answered. For all others it is as if the change had been made at the time
+        at which this began.
         """
         if prepared.host != self._roster.calendar.zones.host.key:
             return prepared
@@ -585,7 +586,7 @@ class Engine:
                 await asyncio.sleep(0)
                 if self._clock.monotonic() - now.elapsed > _FORESEEN_SECONDS:
                     return prepared
-        return prepared._replace(foreseen=Foreseen(outcome, now, waiting, heard))
+        return prepared._replace(foreseen=Foreseen(outcome, now, waiting, concerned))
 
     def _as_foreseen(self, prepared: Prepared, now: Now) -> Iterator[Reconciled] | None:
         """The answer that was worked out ahead, brought up to date; None if too much has happened
@@ -593,13 +594,18 @@ class Engine:
         foreseen, waiting = prepared.foreseen, self._admission.waiting()
         if foreseen is None:
             return None
-        names: set[Any] = {getattr(event, "task_name", None) for event in foreseen.heard}
-        age = now.elapsed - foreseen.now.elapsed
-        if None in names or age > _FORESEEN_SECONDS or now.behind != foreseen.now.behind:
+        then = foreseen.now
+        by_both_clocks = now.elapsed - then.elapsed, (now.wall - then.wall).total_seconds()
+        names: set[Any] = foreseen.concerned.union(waiting, foreseen.waiting)
+        if (
+            None in names
+            or now.behind != then.behind
+            or not all(0 <= age <= _FORESEEN_SECONDS for age in by_both_clocks)
+        ):
             return None
         return amended(
             foreseen.outcome,
-            names.union(waiting, foreseen.waiting),
+            names,
             self.book,
             prepared.wanted,
             now,
@@ -743,6 +749,7 @@ class Engine:
             for order, _ in batch.answers:
                 order.refuse(describe(error))
             return 0
+        self.ledger.concerns(batch.names)
         for event in batch.events:
             if event.level >= self._level:
                 self._emit(event)

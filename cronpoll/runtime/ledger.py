@@ -10,7 +10,7 @@ tried again. The first record that goes through says how long it lasted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -52,7 +52,7 @@ class Ledger:
         self.slow_write: e.StoreSlow | None = None
         self._position = Position(0, 0)
         self.book = Book("")
-        self._listeners: dict[int, list[e.Event]] = {}
+        self._listeners: dict[int, set[str | None]] = {}
 
     async def open(self, now: datetime) -> tuple[str, list[e.Event]]:
         """Read the state. Returns an identifier for this instance and what there is to say about
@@ -156,18 +156,24 @@ class Ledger:
         self._position = missed.position
 
     @contextmanager
-    def overheard(self) -> Iterator[list[e.Event]]:
-        """For who works out what follows from the book: what is folded into it meanwhile."""
-        heard: list[e.Event] = []
-        self._listeners[id(heard)] = heard
+    def overheard(self) -> Iterator[set[str | None]]:
+        """For who works out what follows from the book: the tasks to which something happens
+        meanwhile; None among them if it can be any task."""
+        concerned: set[str | None] = set()
+        self._listeners[id(concerned)] = concerned
         try:
-            yield heard
+            yield concerned
         finally:
-            del self._listeners[id(heard)]
+            del self._listeners[id(concerned)]
+
+    def concerns(self, names: Collection[str | None]) -> None:
+        """Something was decided about these tasks, also if there is nothing to write down."""
+        for concerned in self._listeners.values():
+            concerned.update(names)
 
     def _tell_listeners(self, folded: Sequence[e.Event]) -> None:
-        for heard in self._listeners.values():
-            heard.extend(folded)
+        if self._listeners:
+            self.concerns({getattr(event, "task_name", None) for event in folded})
 
     async def _checkpoint(self, folded: Sequence[e.Event] = ()) -> None:
         done = await self._timed(

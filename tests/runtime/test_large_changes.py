@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -330,6 +331,56 @@ def test_a_start_does_not_wait_until_it_is_known_what_a_large_change_comes_to(
     life()
 
 
+def test_what_a_run_is_replaced_for_meanwhile_stays_owed(worked_out: list[Now]) -> None:
+    """Although it was not due yet when it was worked out what the change comes to."""
+
+    @simulated
+    async def life() -> None:
+        begun: list[str] = []
+
+        async def job() -> None:
+            begun.append(f"{world.now:%H:%M:%S}")
+            if len(begun) == 1:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3_600)
+                await asyncio.sleep(20)
+
+        def tasks(cron: str) -> list[Registration]:
+            one = Registration("job", cron, job, minutes(1), concurrency="replace")
+            return [one, *registrations(20 * PIECE)]
+
+        world = World("2026-03-02T12:00:00Z")
+        await world.boot(tasks("* * * * *"))
+        await world.passes(seconds=59)
+        worked_out.clear()
+        change = asyncio.ensure_future(world.lifecycle.initialize(tasks("0 4 * * *")))
+        await until(lambda: worked_out, change)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.leaping.elapsed += 1
+        await change
+        assert len(worked_out) == 1
+        await world.passes(minutes=5)
+        assert begun == ["12:00:00", "12:01:20"]
+        await world.stop()
+
+    life()
+
+
+@simulated
+async def test_a_large_change_is_counted_as_it_was_made() -> None:
+    """What another change has made meanwhile, it does not make once more."""
+    after = registrations(MANY, "0 4 * * *")
+    lifecycle = Lifecycle(MemoryStore(), clock=SimulatedClock(), zone=ZoneInfo("UTC"))
+    await lifecycle.initialize(registrations(MANY))
+    engine = lifecycle.engine
+    assert engine is not None
+    first, second = await asyncio.gather(engine.change(after), engine.change(after))
+    assert (first.overridden, len(first.preserved)) == (MANY, 0)
+    assert (second.overridden, len(second.preserved)) == (0, MANY)
+    await lifecycle.stop()
+
+
 @simulated
 async def test_a_start_does_not_wait_until_a_large_change_is_told_and_is_told_behind_it() -> None:
     world = World("2026-03-02T12:00:30Z")
@@ -365,7 +416,10 @@ async def test_a_stop_does_not_leave_a_change_untold() -> None:
     assert world.log.events[-1].__class__ is e.SchedulerStopped
 
 
-@pytest.mark.parametrize("happening", ["the clock is set", "it takes long", "the host moves"])
+@pytest.mark.parametrize(
+    "happening",
+    ["the clock is set", "the clock is set a little", "it takes long", "the host moves"],
+)
 def test_what_was_worked_out_ahead_is_worked_out_anew_if_it_may_be_wrong(
     worked_out: list[Now], happening: str
 ) -> None:
@@ -380,6 +434,8 @@ def test_what_was_worked_out_ahead_is_worked_out_anew_if_it_may_be_wrong(
         await until(lambda: worked_out, change)
         if happening == "the clock is set":
             clock.step(minutes(5))
+        elif happening == "the clock is set a little":  # so little that it is not recorded
+            clock.step(-timedelta(seconds=2))
         elif happening == "the host moves":
             place = "Asia/Tokyo"
         else:

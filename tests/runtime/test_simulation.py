@@ -364,6 +364,10 @@ def nobody_looks_whose_a_descriptor_is(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "_still", lambda *_: True)
 
 
+def nobody_hears_what_happens_during_a_large_change(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "concerns", lambda *_: None)
+
+
 SABOTAGE: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
     (nothing_is_fsynced, True),
     (starts_come_before_their_record, True),
@@ -435,6 +439,15 @@ def every_minute_while(deed: str, amount: int = 0, more: int = 0) -> Plan:
     return Plan("2026-02-27T10:00:41Z", "UTC", tasks, steps, rough=True)
 
 
+def started_during_a_large_change() -> Plan:
+    """By the old schedule, at a minute that the new one has, too."""
+    task = TaskPlan("a", "* * * * *", (Behaviour(0.0371),))
+    other = TaskPlan("b", "* * * * *", (Behaviour(0.0371),))
+    edit = Step(30, "slow edit", task=replace(task, cron="0-59 * * * *"), amount=100, more=300)
+    steps = (edit, Step(200, "nothing"))
+    return Plan("2026-02-27T10:00:41Z", "UTC", (task, other), steps, rough=True, large=True)
+
+
 def place_lost() -> Plan:
     return every_minute_while("lost place", more=2)
 
@@ -471,6 +484,7 @@ def test_a_thread_that_cannot_be_had_is_a_failed_attempt_of_its_run() -> None:
 
 
 SELDOM = {
+    nobody_hears_what_happens_during_a_large_change: started_during_a_large_change,
     nobody_looks_whether_the_place_is_still_ours: place_lost,
     nobody_looks_whose_a_descriptor_is: descriptors_given_away,
     a_run_by_hand_is_none: due_in_a_run_by_hand,

@@ -9,13 +9,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import count, islice
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronpoll import Journal, Registration
 from cronpoll.audit.judge import Audit, Report
 from cronpoll.core import events as e
+from cronpoll.core import reconcile
 from cronpoll.core.errors import (
     CronpollError,
     ManualStartRefusedError,
@@ -24,6 +25,7 @@ from cronpoll.core.errors import (
     StopRunRefusedError,
     SuspensionRefusedError,
 )
+from cronpoll.runtime import engine, ledger, roster
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
 from cronpoll.runtime.simulation.time import SimulatedLoop
@@ -300,6 +302,8 @@ class Life:
             case "edit":
                 self.edit_file(step)
                 await self.reload()
+            case "slow edit":
+                await self.edit_slowly(step)
             case "leave out":
                 self.tasks.pop(step.name, None)
                 await self.reload()
@@ -377,6 +381,53 @@ class Life:
                 loop.threads_refused = 0
             case "run" | "suspend" | "resume" | "stop run" | "at" | "cancel":
                 await self.order(step)
+
+    async def edit_slowly(self, step: Step) -> None:
+        """Time passes while the change is worked out and made."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        await asyncio.sleep((60 - self.world.now.timestamp() - step.more / 1_000) % 60)
+        self.edit_file(step)
+        under_way = [loop.create_task(self.taken_over())]
+        also = step.meanwhile
+        for turn in count():
+            if also is not None and turn == also.after:
+                match also.deed:
+                    case "edit":
+                        self.edit_file(also)
+                        under_way.append(loop.create_task(self.taken_over()))
+                    case "give up":
+                        under_way[0].cancel()
+                        under_way.append(loop.create_task(self.taken_over()))
+                    case "set clock":
+                        self.world.clock.step(timedelta(seconds=also.amount))
+                    case "sleep" if self.plan.every_minute:  # or nobody would notice
+                        self.world.clock.suspend(timedelta(seconds=also.amount))
+                    case "move":
+                        self.zone = ZONES[also.amount]
+                    case "sick disk":
+                        self.world.disk.failures["fsync"] = [errno.EIO] * also.amount
+                    case "slow disk":
+                        self.write_seconds = also.amount
+                    case "crash":
+                        await self.die(also)
+                    case _:
+                        under_way.append(loop.create_task(self.order(also)))
+            if all(task.done() for task in under_way):
+                break
+            assert turn < 100_000, "a change has no end"
+            await asyncio.sleep(0)
+            loop.leaping.elapsed += step.amount / 1_000
+        self.world.disk.failures.clear()
+        self.write_seconds = 0
+        for task in under_way:
+            with contextlib.suppress(asyncio.CancelledError):
+                task.result()
+        await a_moment()
+
+    async def taken_over(self) -> None:
+        with contextlib.suppress(CronpollError, SimulatedCrashError):
+            await self.world.reload(self.present())
 
     async def lose_place(self, step: Step) -> None:
         """From then on not a byte is written; at the first that would be, the scheduler ends."""
@@ -532,8 +583,27 @@ def unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
         loop.default_exception_handler(context)
 
 
+@contextlib.contextmanager
+def pieces(names: int) -> Iterator[None]:
+    """So many names are computed with in one go."""
+    rooms: tuple[Any, ...] = (reconcile, engine, ledger, roster)
+    before = reconcile.PIECE
+    for room in rooms:
+        room.PIECE = names
+    try:
+        yield
+    finally:
+        for room in rooms:
+            room.PIECE = before
+
+
 def lived(plan: Plan) -> Lived:
     """Live a plan, and judge it."""
+    with pieces(1 if plan.large else reconcile.PIECE):
+        return _lived(plan)
+
+
+def _lived(plan: Plan) -> Lived:
     life = Life(plan)
     elapsed = 0.0
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from hypothesis import strategies as st
@@ -92,6 +92,10 @@ def in_file(tasks: Mapping[str, TaskPlan]) -> dict[str, TaskPlan]:
 Deed = Literal[
     "nothing",
     "edit",  # one task is another, or new
+    # It begins `more` ms before a minute, and each turn of the loop takes `amount` ms; in one of
+    # them something happens
+    "slow edit",
+    "give up",  # whoever asked for a slow edit does, and somebody else asks for it
     "leave out",
     # And start again, `amount` seconds later; with a task, or one left out, the file is edited
     # meanwhile
@@ -132,6 +136,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: bool = False
     reboots: bool = False
     in_step: bool = False
+    meanwhile: Step | None = None  # in a slow edit; `after` counts turns
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,6 +148,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     max_concurrent: int | None = None
     stop_timeout: int | None = None
     every_minute: bool = False
+    large: bool = False  # few as they are, the tasks are treated as many: each is a piece
 
     def text(self) -> str:
         """The plan as one word, for a command line."""
@@ -295,6 +301,9 @@ CALM = (
 )
 WILD = (
     *CALM,
+    "slow edit",
+    "slow edit",
+    "slow edit",
     "crash",
     "power loss",
     "crash in a call",
@@ -309,14 +318,37 @@ WILD = (
 )
 
 
+MEANWHILE: Final[tuple[Deed, ...]] = (
+    *("nothing", "run", "suspend", "resume", "stop run", "at", "set clock", "sleep", "move"),
+    *("edit", "give up", "crash", "sick disk", "slow disk", "run"),
+)
+
+
 @st.composite
-def steps(draw: st.DrawFn, rough: bool, crons: tuple[str, ...]) -> Step:
-    deed = draw(pick(*(WILD if rough else CALM)))
+def steps(
+    draw: st.DrawFn, rough: bool, crons: tuple[str, ...], deeds: tuple[Deed, ...] = ()
+) -> Step:
+    deed = draw(pick(*(deeds or (WILD if rough else CALM))))
     after = draw(pick(*PAUSES[crons])) + (draw(pick(0.513, 0.0, 59.9)) if rough else 0)
     name = draw(pick(*NAMES))
     match deed:
         case "edit":
             return Step(after, deed, name, draw(tasks(name, rough, crons)))
+        case "slow edit":
+            edited = draw(st.none() | tasks(name, rough, crons))
+            meanwhile = draw(st.none() | steps(rough, crons, MEANWHILE))
+            if meanwhile is not None:
+                meanwhile = msgspec.structs.replace(meanwhile, after=draw(st.integers(0, 20)))
+            return Step(
+                after,
+                deed,
+                name,
+                edited,
+                amount=draw(pick(100, 1, 300, 600)),
+                more=draw(pick(500, 0, 1_000, 2_000)),
+                left_out=edited is None,
+                meanwhile=meanwhile,
+            )
         case "set clock":
             small = (3, -3, 4, 4) if rough else ()
             return Step(after, deed, amount=draw(pick(*SETS, *small)))
@@ -377,4 +409,5 @@ def plans(draw: st.DrawFn, rough: bool) -> Plan:
         max_concurrent=draw(pick(None, 1, 2)) if rough else None,
         stop_timeout=draw(pick(None, 0, 30)),
         every_minute=draw(pick(False, True)) if rough else False,
+        large=draw(pick(False, True, True)) if rough else False,
     )
