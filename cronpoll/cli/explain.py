@@ -265,7 +265,7 @@ def _explain_kronjob(file: str, name: str | None, at: str | None, as_json: bool)
     called, identity, schedule = kronjob_meant(file, name)
     _explain_choice(identity, schedule, at, as_json)
     if not as_json:
-        click.echo(f"job         {job_name(called, moment_given(at, schedule.zone.tzinfo))}")
+        _say("job", job_name(called, moment_given(at, schedule.zone.tzinfo)))
 
 
 def _with_periods(name: str, schedule: AnySchedule) -> PeriodSchedule:
@@ -297,27 +297,32 @@ def _explain_choice(name: str, schedule: PeriodSchedule, at: str, as_json: bool)
         print_json(Chosen(material, draws=tuple(Drawn(*step) for step in steps), **known))
         return
     seed = schedule.spread.seed
-    click.echo(f"period      {choice.period_id}, nominal {local(nominal, zone)}")
-    click.echo(
-        f"window      {local(choice.window_start, zone, seconds=True)} to "
+    window = (
+        f"{local(choice.window_start, zone, seconds=True)} to "
         f"{local(choice.window_end, zone, seconds=True)}"
     )
-    text = (
-        f"seed        {seed.strategy}: SHA-256 of {visible(repr(name))}, "
-        f"{choice.period_key!r}, {seed.salt!r}, joined by line feeds"
+    material = (
+        f"{seed.strategy}: SHA-256 of {visible(repr(name))}, {choice.period_key!r}, "
+        f"{seed.salt!r}, joined by line feeds"
     )
-    click.echo(flowing(text, " " * 12))
-    click.echo(f"hash        {choice.seed_hash}")
-    click.echo(f"draws       {schedule.spread.distribution.name}")
+    _say("period", f"{choice.period_id}, nominal {local(nominal, zone)}")
+    _say("window", window)
+    _say("seed", material)
+    _say("hash", choice.seed_hash)
+    _say("draws", schedule.spread.distribution.name)
     for step in steps:
         verdict = "chosen" if step.refused is None else f"refused: {step.refused}"
         share = f"u = {step.bits} / 2^53" if start != end else "no draw"
-        click.echo(
-            f"  {step.number:2}  {share}  {local(step.candidate, zone, seconds=True)}  {verdict}"
-        )
+        drawn = f"{share}  {local(step.candidate, zone, seconds=True)}  {verdict}"
+        click.echo(flowing(f"  {step.number:2}  {drawn}", " " * 6))
     outcome = (
         "unschedulable: " + choice.reason
         if choice.reason
         else local(choice.settles_at, zone, seconds=True)
     )
-    click.echo(f"chosen      {outcome}")
+    _say("chosen", outcome)
+
+
+def _say(what: str, text: str) -> None:
+    """A line of the choice; on a narrow terminal it goes on in its column."""
+    click.echo(flowing(f"{what.ljust(12)}{text}", " " * 12))

@@ -23,6 +23,7 @@ from cronpoll.cli.common import (
 )
 from cronpoll.cli.completing import complete_task
 from cronpoll.cli.record import book_of
+from cronpoll.cli.tables import flowing
 from cronpoll.core.text import visible
 from cronpoll.core.view import View
 from cronpoll.output.reading import Gap, Item, KeptRun, OutputReader, Position
@@ -177,7 +178,8 @@ class _Show:
             how += f" after {span(run.ended_at - run.started_at)}"
         name = visible(run.task or "a task that is not known any more")
         blank = "" if first else "\n"
-        click.echo(f"{blank}{name}, started {started}, {how}, run {visible(run.run_id)}")
+        head = f"{name}, started {started}, {how}, run {visible(run.run_id)}"
+        click.echo(f"{blank}{flowing(head)}")
 
     def items(self, items: Iterable[Item]) -> None:
         for item in items:

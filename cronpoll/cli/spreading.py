@@ -19,6 +19,7 @@ from cronpoll.cli.common import (
     with_json,
 )
 from cronpoll.cli.completing import complete_task
+from cronpoll.cli.tables import flowing
 from cronpoll.config.check import Rules
 from cronpoll.core.histogram import BINS, counted
 from cronpoll.core.view import Histogram
@@ -86,7 +87,7 @@ def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_js
         click.echo(f"{time:%H:%M}  {left}  {right}".rstrip())
     rows = "minute" if step == 1 else f"{step} minutes"
     peaks = f"at most {max(before):,} starts per {rows} without windows, {max(after):,} with them"
-    click.echo(f"{peaks}{f'; {lost:,} periods are unschedulable' if lost else ''}")
+    click.echo(flowing(f"{peaks}{f'; {lost:,} periods are unschedulable' if lost else ''}"))
 
 
 def _zoomed(before: list[int], after: list[int]) -> tuple[int, int]:

@@ -38,7 +38,7 @@ from cronpoll.core.calendar import Calendar
 from cronpoll.core.errors import CronpollError, abbreviate
 from cronpoll.core.model import Book
 from cronpoll.core.present import status_of
-from cronpoll.core.text import count, utc_text, visible, well_formed
+from cronpoll.core.text import count, visible, well_formed
 from cronpoll.core.view import (
     BAD,
     Balance,
@@ -370,9 +370,9 @@ def _notices(daemon: Scheduler, short: ShortTimes) -> list[str]:
             f"at {short(daemon.slow_write.at)}"
         )
     if daemon.rejected is not None:
-        since, reason = utc_text(daemon.rejected.since), visible(daemon.rejected.reason)
+        reason = visible(daemon.rejected.reason)
         lines.append(
-            f"{visible(daemon.config or '')} REJECTED since {since}; the "
+            f"{visible(daemon.config or '')} REJECTED since {short(daemon.rejected.since)}; the "
             f"previous version stays in force: {reason}"
         )
     for down in daemon.targets_down:

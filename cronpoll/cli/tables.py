@@ -53,7 +53,10 @@ def wrapped(text: str, width: int) -> list[str]:
     """On as many lines as it takes, broken at blanks."""
     from textwrap import wrap
 
-    return wrap(text, width, break_on_hyphens=False) or [""]
+    # It counts characters: one that takes two columns is two of them for it.
+    counted = text if text.isascii() else "".join("\0" * (cell_len(c) - 1) + c for c in text)
+    lines = wrap(counted, width, break_on_hyphens=False) or [""]
+    return [line.replace("\0", "") for line in lines]
 
 
 def flowing(text: str, hang: str = "    ") -> str:

@@ -199,7 +199,9 @@ _NOTES: Final[dict[type[e.Event], Callable[[Any], str | None]]] = {
     ),
     e.TaskAttemptDropped: lambda event: f"the {event.trigger} attempt was not made: {event.reason}",
     e.TaskSurvivorsGone: lambda event: (
-        f"{event.count} processes of an earlier run were ended or have ended"
+        "a process of an earlier run was ended or has ended"
+        if event.count == 1
+        else f"{event.count:,} processes of an earlier run were ended or have ended"
     ),
     e.TaskRecordSetAside: lambda event: f"a record of it was set aside: {event.error}",
 }

@@ -20,7 +20,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from cronpoll.config.importer import resolve, stand_guard
-from cronpoll.runtime.runs import describe, kind_of
+from cronpoll.runtime.runs import describe, from_callback, kind_of
 
 
 async def _to_its_end(awaitable: Awaitable[Any]) -> None:
@@ -58,7 +58,8 @@ def main() -> None:
     except BaseException as error:  # the callback's own code: whatever it raises is a failed run
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             raise
-        traceback.print_exc()
+        from_callback(error, __file__)
+        traceback.print_exception(error)
         os.write(writing, json.dumps({"kind": kind_of(error), "text": describe(error)}).encode())
         sys.stderr.flush()
         sys.exit(1)

@@ -182,6 +182,8 @@ async def perform(
         error = raised
         in_thread = in_thread and isinstance(raised, asyncio.CancelledError)
     _end_if_forked(run)
+    if error is not None:
+        from_callback(error, __file__)
     run.open = False
     run.error = error
     if error is not None and run.printed is None and of_failure is not None:
@@ -191,6 +193,17 @@ async def perform(
     report(run)
     if not in_thread:
         run.has_gone()
+
+
+def from_callback(error: BaseException, ours: str) -> None:
+    """Let its traceback begin in the callback: without the frames up to the last one of our
+    file."""
+    trace = error.__traceback__
+    while trace is not None:
+        following = trace.tb_next
+        if trace.tb_frame.f_code.co_filename == ours and following is not None:
+            error.__traceback__ = following
+        trace = following
 
 
 async def _in_thread(run: Run, threads: Executor) -> tuple[BaseException | None, Any]:

@@ -48,6 +48,8 @@ def test_columns_are_below_each_other_whatever_they_hold() -> None:
     assert aligned([]) == []
     assert cut("abcdef", 4) == "abc…"
     assert wrapped("daemon alive, pid 1", 12) == ["daemon", "alive, pid 1"]
+    assert wrapped("日本 語 every day", 9) == ["日本 語", "every day"]
+    assert wrapped("日本語日本語", 9) == ["日本語日", "本語"]
 
 
 def test_what_is_too_long_goes_on_in_its_column_or_below() -> None:
