@@ -301,13 +301,13 @@ def _explain_choice(name: str, schedule: PeriodSchedule, at: str, as_json: bool)
         f"{local(choice.window_start, zone, seconds=True)} to "
         f"{local(choice.window_end, zone, seconds=True)}"
     )
-    material = (
+    hashed = (
         f"{seed.strategy}: SHA-256 of {visible(repr(name))}, {choice.period_key!r}, "
         f"{seed.salt!r}, joined by line feeds"
     )
     _say("period", f"{choice.period_id}, nominal {local(nominal, zone)}")
     _say("window", window)
-    _say("seed", material)
+    _say("seed", hashed)
     _say("hash", choice.seed_hash)
     _say("draws", schedule.spread.distribution.name)
     for step in steps:
