@@ -71,7 +71,7 @@ into it may save a request that would come to nothing."""
 _BUSY: Final = 3
 """Failures in a row that need no word in the status. A webhook that does not answer has more."""
 _CONFLICTS: Final = 8
-"""Times in a row that somebody else may be faster, before the KronJob waits its turn."""
+"""Times in a row that somebody else may be faster, before the KronJob has to wait."""
 
 Happened = Callable[[Object, e.Event], None]
 """Told of every event, once it is durable, with the KronJob."""
@@ -157,7 +157,7 @@ class Controller:
                 await self._refresh(key)
             else:
                 return
-        self.queue.add(key)
+        raise ConflictError("somebody else was faster every time")
 
     async def _refresh(self, key: Key) -> None:
         """The KronJob as it is now."""

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from cronpoll.operator.api import OF_KRONJOB, ForbiddenError, InvalidError, UnavailableError
+from cronpoll.operator.api import (
+    OF_KRONJOB,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    UnavailableError,
+)
 from cronpoll.operator.decision import INVALID, SUSPENDED, TOO_LATE
 from cronpoll.operator.ledger import Entry, decoded
 from cronpoll.testing import run
@@ -301,6 +307,19 @@ def test_a_start_that_was_decided_in_time_may_be_on_its_way_for_seconds(
         await noon.until("12:01:00")
         assert len(noon.server.started) == starts
         assert noon.entry.outcome == "executed"
+
+    run(scenario)
+
+
+def test_a_server_that_says_that_somebody_was_faster_every_time_is_asked_seldom() -> None:
+    def faster(*_: Any) -> Any:
+        raise ConflictError("kj0")
+
+    async def scenario() -> None:
+        noon = Noon()
+        noon.server.apply_status = faster  # type: ignore[method-assign]
+        await noon.until("12:10:00")
+        assert noon.operator.api.calls < 500
 
     run(scenario)
 

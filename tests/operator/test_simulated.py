@@ -136,11 +136,23 @@ def _plans_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision._Deciding, "_settled_plan", careless)
 
 
+def _withdrawn_carelessly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Job of a plan is deleted, whether it was started meanwhile or not."""
+
+    async def careless(self, key, plan, jobs) -> None:
+        await self._delete(key, plan.job, plan.uid)
+        await self._change(key, plan.job, plan.uid, release=True)
+        self.jobs.forget(key, plan.job)
+
+    monkeypatch.setattr(controller.Controller, "_withdraw", careless)
+
+
 SABOTAGES = [
     _not_held,
     _any_job,
     _without_the_newest,
     _plans_forgotten,
+    _withdrawn_carelessly,
     _without_version,
     _without_finalizer,
     _from_the_cache,
