@@ -32,6 +32,16 @@ LEASES: Final = Kind("/apis/coordination.k8s.io/v1", "leases")
 EVENTS: Final = Kind("/api/v1", "events")
 
 
+class Seen(NamedTuple):
+    """An object as it was seen. What is asked of it is done only if it has that uid still, and that
+    version if one is given; `ConflictError` otherwise."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str = ""
+
+
 class ApiError(Exception):
     """Something that a request can end in. `message`: the server's words, for people."""
 
@@ -103,36 +113,16 @@ class Api(Protocol):
     async def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
         """Only if it has the resourceVersion of the body."""
 
-    async def apply_status(
-        self, namespace: str, name: str, uid: str, version: str, status: Object
-    ) -> Object:
-        """The whole status of a KronJob, only if it has that resourceVersion."""
+    async def apply_status(self, kronjob: Seen, status: Object) -> Object:
+        """The whole status of a KronJob."""
 
-    async def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        uid: str,
-        *,
-        version: str = "",
-        foreground: bool = False,
-    ) -> None:
-        """Only if it has that uid, and that version if one is given. `foreground`: it stays until
-        its Pods are gone."""
+    async def delete_job(self, job: Seen, *, foreground: bool = False) -> None:
+        """`foreground`: it stays until its Pods are gone."""
 
     async def change_job(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        *,
-        version: str = "",
-        suspend: bool | None = None,
-        release: bool = False,
+        self, job: Seen, *, suspend: bool | None = None, release: bool = False
     ) -> Object:
-        """Start a Job, take our finalizer off, or both; only if it has that uid, and that version
-        if one is given."""
+        """Start a Job, take our finalizer off, or both."""
 
 
 async def listed(

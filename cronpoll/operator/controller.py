@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
 from cronpoll.core.calendar import Calendar
@@ -51,6 +51,7 @@ from cronpoll.operator.api import (
     InvalidError,
     NotFoundError,
     Object,
+    Seen,
     UnavailableError,
     listed,
 )
@@ -233,9 +234,8 @@ class Controller:
         asked_at = self._clock.monotonic()
         metadata = found["metadata"]
         try:
-            answer = await self._api.apply_status(
-                *key, metadata["uid"], metadata["resourceVersion"], status
-            )
+            seen = Seen(*key, metadata["uid"], metadata["resourceVersion"])
+            answer = await self._api.apply_status(seen, status)
         except NotFoundError:
             self.kronjobs.drop_key(key)
             raise
@@ -256,12 +256,11 @@ class Controller:
     async def _begin(self, key: Key, plan: Run, jobs: Jobs) -> None:
         """Start the Job of a plan, unless it was changed since it was seen. The finalizer stays
         until the ledger knows."""
-        version = jobs.by_name[plan.job].version
-        await self._start(key, plan, version=version, suspend=False)
+        await self._start(key, plan, jobs.by_name[plan.job].version, suspend=False)
 
-    async def _start(self, key: Key, run: Run, **how: Any) -> None:
+    async def _start(self, key: Key, run: Run, version: str = "", **how: bool) -> None:
         try:
-            started = await self._change(key, run.job, run.uid, **how)
+            started = await self._change(key, Seen(key[0], run.job, run.uid, version), **how)
         except (ForbiddenError, InvalidError, UnavailableError) as error:
             self._refuses(key, "StartRefused", error)
             raise
@@ -271,9 +270,9 @@ class Controller:
 
     async def _withdraw(self, key: Key, plan: Run, jobs: Jobs) -> None:
         """Delete the Job of a plan, unless it was started since it was seen."""
-        version = jobs.by_name[plan.job].version
-        await self._delete(key, plan.job, plan.uid, version=version)
-        await self._change(key, plan.job, plan.uid, release=True)
+        seen = Seen(key[0], plan.job, plan.uid, jobs.by_name[plan.job].version)
+        await self._delete(key, seen)
+        await self._change(key, seen._replace(version=""), release=True)
         self.jobs.forget(key, plan.job)
 
     async def _carry_out(self, key: Key, kronjob: KronJob, decision: Decision, look: _Look) -> None:
@@ -285,43 +284,44 @@ class Controller:
             # What an old ledger does not know, a newer one may.
             await self._verified(key, look._replace(verified_at=float("-inf")))
         for name, uid, reason, version in decision.delete:
-            await self._delete(key, name, uid, version=version, foreground=reason == "replaced")
+            seen = Seen(key[0], name, uid, version)
+            await self._delete(key, seen, foreground=reason == "replaced")
         for name, uid in decision.release:
-            await self._change(key, name, uid, release=True)
+            await self._change(key, Seen(key[0], name, uid), release=True)
 
-    async def _change(self, key: Key, name: str, uid: str, **how: Any) -> bool:
+    async def _change(self, key: Key, job: Seen, **how: bool) -> bool:
         try:
-            answer = await self._api.change_job(key[0], name, uid, **how)
+            answer = await self._api.change_job(job, **how)
         except NotFoundError:
-            self.jobs.forget(key, name)
+            self.jobs.forget(key, job.name)
             return False
         except ConflictError:
-            await self._again(key, name, uid, **how)
+            await self._again(key, job)
             return False
         metadata = answer["metadata"]
         if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
-            self.jobs.forget(key, name)
+            self.jobs.forget(key, job.name)
         else:
             self.jobs.put(answer)
         return True
 
-    async def _delete(self, key: Key, name: str, uid: str, **how: Any) -> None:
+    async def _delete(self, key: Key, job: Seen, *, foreground: bool = False) -> None:
         try:
-            await self._api.delete(JOBS, key[0], name, uid, **how)
+            await self._api.delete_job(job, foreground=foreground)
         except NotFoundError:
-            self.jobs.forget(key, name)
+            self.jobs.forget(key, job.name)
         except ConflictError:
-            await self._again(key, name, uid, **how)
+            await self._again(key, job)
 
-    async def _again(self, key: Key, name: str, uid: str, *, version: str = "", **_: Any) -> None:
+    async def _again(self, key: Key, job: Seen) -> None:
         """The Job was changed since it was seen, or is another one by now."""
         try:
-            found = await self._api.get(JOBS, key[0], name)
+            found = await self._api.get(JOBS, job.namespace, job.name)
         except NotFoundError:
-            self.jobs.forget(key, name)
+            self.jobs.forget(key, job.name)
             return
         self.jobs.put(found)
-        if version and found["metadata"]["uid"] == uid:
+        if job.version and found["metadata"]["uid"] == job.uid:
             raise ConflictError("the Job was changed")
 
     async def _create(self, key: Key, kronjob: KronJob, run: Run, look: _Look) -> _Look:
@@ -384,6 +384,7 @@ class Controller:
         self._trouble.pop(key, None)
         self._refused.pop(key, None)
         for job in [job for job in self.jobs.of(key).values() if job.kept]:
+            seen = Seen(key[0], job.name, job.uid)
             if job.held and not job.deleting:
-                await self._delete(key, job.name, job.uid)
-            await self._change(key, job.name, job.uid, release=True)
+                await self._delete(key, seen)
+            await self._change(key, seen, release=True)

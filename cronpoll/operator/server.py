@@ -30,6 +30,7 @@ from cronpoll.operator.api import (
     NotFoundError,
     Object,
     Page,
+    Seen,
     UnavailableError,
 )
 from cronpoll.operator.controller import REQUEST
@@ -260,62 +261,45 @@ class Server:
         query = {"fieldManager": FIELD_MANAGER}
         return await self._object("PUT", self._path(kind, namespace, name), query, body)
 
-    async def apply_status(
-        self, namespace: str, name: str, uid: str, version: str, status: Object
-    ) -> Object:
+    async def apply_status(self, kronjob: Seen, status: Object) -> Object:
         body = {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "uid": uid,
-                "resourceVersion": version,
+                "name": kronjob.name,
+                "namespace": kronjob.namespace,
+                "uid": kronjob.uid,
+                "resourceVersion": kronjob.version,
             },
             "status": status,
         }
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        url = self._path(KRONJOBS, namespace, name, "status")
+        url = self._path(KRONJOBS, kronjob.namespace, kronjob.name, "status")
         return await self._object("PATCH", url, query, body, "application/apply-patch+yaml")
 
-    async def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        uid: str,
-        *,
-        version: str = "",
-        foreground: bool = False,
-    ) -> None:
+    async def delete_job(self, job: Seen, *, foreground: bool = False) -> None:
         body = {
-            "preconditions": {"uid": uid, **({"resourceVersion": version} if version else {})},
+            "preconditions": _as_seen(job),
             "propagationPolicy": "Foreground" if foreground else "Background",
         }
-        await self._ask("DELETE", self._path(kind, namespace, name), {}, body)
+        await self._ask("DELETE", self._path(JOBS, job.namespace, job.name), {}, body)
 
     async def change_job(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        *,
-        version: str = "",
-        suspend: bool | None = None,
-        release: bool = False,
+        self, job: Seen, *, suspend: bool | None = None, release: bool = False
     ) -> Object:
-        metadata: dict[str, Any] = {"uid": uid}
-        if version:
-            metadata["resourceVersion"] = version
+        body: dict[str, Any] = {"metadata": _as_seen(job)}
         if release:
-            metadata["$deleteFromPrimitiveList/finalizers"] = [KEPT]
-        body: dict[str, Any] = {"metadata": metadata}
+            body["metadata"]["$deleteFromPrimitiveList/finalizers"] = [KEPT]
         if suspend is not None:
             body["spec"] = {"suspend": suspend}
         query = {"fieldManager": FIELD_MANAGER}
-        url = self._path(JOBS, namespace, name)
+        url = self._path(JOBS, job.namespace, job.name)
         content = "application/strategic-merge-patch+json"
         return await self._object("PATCH", url, query, body, content)
+
+
+def _as_seen(job: Seen) -> dict[str, Any]:
+    return {"uid": job.uid, **({"resourceVersion": job.version} if job.version else {})}
 
 
 async def _lines(content: Any) -> AsyncIterator[bytes]:

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from cronpoll.core.steps import Now
-from cronpoll.operator.api import JOBS, KRONJOBS, Kind
+from cronpoll.operator.api import JOBS, KRONJOBS, Kind, Seen
 from cronpoll.operator.crd import crd
 from cronpoll.operator.decision import Jobs, decide
 from cronpoll.operator.kronjob import read
@@ -164,9 +164,8 @@ async def made_with_history(kubeconfig: str, number: int) -> None:
             each = waiting.pop()
             body, status = with_history(hourly, each)
             metadata = (await server.create(KRONJOBS, "idle", body))["metadata"]
-            await server.apply_status(
-                "idle", f"i{each}", metadata["uid"], metadata["resourceVersion"], status
-            )
+            seen = Seen("idle", f"i{each}", metadata["uid"], metadata["resourceVersion"])
+            await server.apply_status(seen, status)
 
     await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
     await server.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cronpoll.operator.api import JOBS, ConflictError
+from cronpoll.operator.api import JOBS, ConflictError, Seen
 from cronpoll.operator.decision import job_name
 from cronpoll.operator.jobs import job_manifest
 from cronpoll.operator.kronjob import read
@@ -74,10 +74,10 @@ def test_a_planned_job_is_started_or_withdrawn_and_never_both(cluster: Cluster) 
             uid = (await server.create(JOBS, NS, body))["metadata"]["uid"]
 
             async def begin(version: str) -> None:
-                await server.change_job(NS, run.job, uid, version=version, suspend=False)
+                await server.change_job(Seen(NS, run.job, uid, version), suspend=False)
 
             async def withdraw(version: str) -> None:
-                await server.delete(JOBS, NS, run.job, uid, version=version)
+                await server.delete_job(Seen(NS, run.job, uid, version))
 
             async def tried(what: Any, version: str) -> str:
                 try:
@@ -92,7 +92,7 @@ def test_a_planned_job_is_started_or_withdrawn_and_never_both(cluster: Cluster) 
                 seen = await server.get(JOBS, NS, run.job)
                 version = seen["metadata"]["resourceVersion"]
                 results = await tried(first, version), await tried(second, version)
-            await server.change_job(NS, run.job, uid, release=True)
+            await server.change_job(Seen(NS, run.job, uid), release=True)
             return results
         finally:
             await server.close()

@@ -30,6 +30,7 @@ from cronpoll.operator.api import (
     GoneError,
     NotFoundError,
     Page,
+    Seen,
     UnavailableError,
 )
 from cronpoll.operator.controller import Controller
@@ -329,39 +330,16 @@ class SimulatedApi:
     async def replace(self, kind: Any, namespace: str, name: str, body: Any) -> Any:
         raise NotImplementedError
 
-    async def apply_status(
-        self, namespace: str, name: str, uid: str, version: str, status: Any
-    ) -> Any:
-        return await self._asked(
-            lambda: self.server.apply_status(namespace, name, uid, version, status), write=True
-        )
+    async def apply_status(self, kronjob: Seen, status: Any) -> Any:
+        return await self._asked(lambda: self.server.apply_status(*kronjob, status), write=True)
 
-    async def delete(
-        self,
-        kind: Any,
-        namespace: str,
-        name: str,
-        uid: str,
-        *,
-        version: str = "",
-        foreground: bool = False,
-    ) -> None:
-        await self._asked(lambda: self.server.delete(namespace, name, uid, version), write=True)
+    async def delete_job(self, job: Seen, *, foreground: bool = False) -> None:
+        await self._asked(lambda: self.server.delete(*job), write=True)
 
     async def change_job(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        *,
-        version: str = "",
-        suspend: bool | None = None,
-        release: bool = False,
+        self, job: Seen, *, suspend: bool | None = None, release: bool = False
     ) -> Any:
-        return await self._asked(
-            lambda: self.server.change_job(namespace, name, uid, version, suspend, release),
-            write=True,
-        )
+        return await self._asked(lambda: self.server.change_job(*job, suspend, release), write=True)
 
 
 class SkewedClock:

@@ -19,12 +19,14 @@ from cronpoll.operator.api import (
     Change,
     GoneError,
     Page,
+    Seen,
     UnavailableError,
 )
 from cronpoll.operator.server import LONGEST_PAUSE, Server
 from cronpoll.operator.watching import Follower, KronJobs
 from cronpoll.testing import SimulatedClock, run
 
+IT = Seen("here", "it", "u", "1")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -75,8 +77,8 @@ QUESTIONS: tuple[Callable[[Server], Awaitable[Any]], ...] = (
     lambda server: server.get(LEASES, "here", "it"),
     lambda server: server.create(JOBS, "here", {"metadata": {"name": "j"}}),
     lambda server: server.replace(LEASES, "here", "it", {}),
-    lambda server: server.apply_status("here", "it", "u", "1", {}),
-    lambda server: server.change_job("here", "it", "u", suspend=False),
+    lambda server: server.apply_status(IT, {}),
+    lambda server: server.change_job(IT, suspend=False),
     lambda server: server.page(KRONJOBS, None),
 )
 

@@ -12,6 +12,7 @@ from cronpoll.operator.api import (
     ConflictError,
     ForbiddenError,
     InvalidError,
+    Seen,
     UnavailableError,
 )
 from cronpoll.operator.decision import INVALID, SUSPENDED, TOO_LATE
@@ -281,14 +282,14 @@ def test_a_plan_that_is_begun_before_it_is_withdrawn_was_carried_out(
     async def scenario() -> list[str]:
         noon = Noon(crowd=1)
         await noon.until("11:59:50")
-        delete = noon.operator.api.delete
+        delete = noon.operator.api.delete_job
 
-        async def after_a_start(kind: Any, namespace: str, name: str, uid: str, **how: Any) -> None:
+        async def after_a_start(job: Seen, **how: Any) -> None:
             if not noon.server.started:  # another operator is faster
-                noon.server.change_job(namespace, name, uid, "", suspend=False, release=False)
-            await delete(kind, namespace, name, uid, **how)
+                noon.server.change_job(*job[:3], "", suspend=False, release=False)
+            await delete(job, **how)
 
-        noon.operator.api.delete = after_a_start  # type: ignore[method-assign]
+        noon.operator.api.delete_job = after_a_start  # type: ignore[method-assign]
         noon.server.edit("shop", "kj0", suspend=True)
         await noon.until("12:00:30")
         assert len(noon.server.started) == 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cronpoll.operator import controller, decision, jobs
+from cronpoll.operator.api import Seen
 from cronpoll.testing import run
 from tests.operator.simulated import Broken, Life, SimulatedServer, Stopped
 
@@ -140,8 +141,9 @@ def _withdrawn_carelessly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Job of a plan is deleted, whether it was started meanwhile or not."""
 
     async def careless(self, key, plan, jobs) -> None:
-        await self._delete(key, plan.job, plan.uid)
-        await self._change(key, plan.job, plan.uid, release=True)
+        seen = Seen(key[0], plan.job, plan.uid)
+        await self._delete(key, seen)
+        await self._change(key, seen, release=True)
         self.jobs.forget(key, plan.job)
 
     monkeypatch.setattr(controller.Controller, "_withdraw", careless)
