@@ -1,7 +1,7 @@
 """The pictures of the README, made anew from the demo: `python -m tests.tools.pictures`.
 
-Needs Chromium and playwright, and looks as intended with the font Inter. `pngquant --force --ext .png`
-makes a page a third as large.
+Needs Chromium and playwright, and looks as intended with the font Inter. `pngquant --force --ext
+.png` makes a page a third as large.
 """
 
 from __future__ import annotations
