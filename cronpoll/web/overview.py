@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from heapq import nlargest, nsmallest
-from itertools import islice
 from typing import Any, Final
 
 from cronpoll.core.errors import InvalidCronExpressionError
@@ -45,6 +44,7 @@ from cronpoll.web.words import (
 
 ROWS: Final = 100
 _MOST_NEEDS: Final = 20
+_LONG_NAME: Final = 100
 _AHEAD: Final = timedelta(days=7)
 _FILTERS: Final = (
     "failing",
@@ -168,29 +168,27 @@ def _balance(scene: Scene) -> Part:
 def _attention(scene: Scene, needs: list[tuple[str, Task]]) -> list[Part]:
     if not needs:
         return [Part("attention", tag("section", id="attention", hidden=True))]
-    if len(needs) > _MOST_NEEDS:
-        groups = Counter(kind for kind, _ in needs)
+    few = needs if len(needs) <= _MOST_NEEDS else []
+    rows = [_need(scene, need) for _, task in few if (need := need_of(scene, task))]
+    if not few or sum(len(row.encode()) for row in rows) > PAGE_LIMIT * 0.2:
         rows = [
-            tag(
-                "tr",
-                tag("td", marks.glyph(_glyph_of(kind)), f" {kind}"),
-                tag("td", tag("b", count(number, "task")), ": ",
-                    joined([[task_link(task.task), ", "] for task in islice(
-                        (task for other, task in needs if other == kind), 8)]), "…"),
-                tag("td", link("Show them", f"/?state={kind}#tasks")),
-            )
-            for kind, number in groups.items()
-        ]  # fmt: skip
-        body = tag("table", tag("tbody", rows), class_="needs")
-    else:
-        body = tag(
-            "table",
-            tag(
-                "tbody", [_need(scene, need) for _, task in needs if (need := need_of(scene, task))]
-            ),
-            class_="needs",
-        )
+            _group(kind, [task.task for other, task in needs if other == kind])
+            for kind in dict.fromkeys(kind for kind, _ in needs)
+        ]
+    body = tag("table", tag("tbody", rows), class_="needs")
     return [section("attention", "Needs attention", f"{len(needs):,}", body)]
+
+
+def _group(kind: str, names: list[str]) -> Html:
+    """Of many tasks that need attention, those of one kind; some of them by name."""
+    shown = [name for name in names if len(name) <= _LONG_NAME][:8]
+    return tag(
+        "tr",
+        tag("td", marks.glyph(_glyph_of(kind)), f" {kind}"),
+        tag("td", tag("b", count(len(names), "task")), ": ",
+            joined([[task_link(name), ", "] for name in shown]), "…"),
+        tag("td", link("Show them", f"/?state={kind}#tasks")),
+    )  # fmt: skip
 
 
 def _glyph_of(kind: str) -> str:

@@ -85,7 +85,9 @@ def timeline(scene: Scene) -> Page:
         mine = _group(scene)(task)[0]
         made = [] if mine == group else [tag("div", mine or "without a tag", class_="group")]
         made += _row(scene, task, view)
-        size += sum(len(each) for each in made)
+        if _bytes(made) > PAGE_LIMIT * 0.5:  # its name is too long to stand at every mark
+            made[-1] = tag("div", tag("svg", _words("too much to draw")))
+        size += _bytes(made)
         if size > PAGE_LIMIT * 0.8:
             break
         rows += made
@@ -323,6 +325,10 @@ def _row(scene: Scene, task: Task, view: View) -> list[Html]:
     return [who, tag("div", tag("svg", drawn))]
 
 
+def _bytes(pieces: list[Html]) -> int:
+    return sum(len(each.encode()) for each in pieces)
+
+
 def _words(text: str) -> Html:
     return Html(f'<text x="8" y="18">{esc(text)}</text>')
 
@@ -356,6 +362,8 @@ def _past(scene: Scene, task: Task, past: Past, view: View) -> list[Html]:
     until = min(scene.now, view.end)
     runs = [run for run in past.attempts if _overlaps(run, view, scene.now)]
     few = len(runs) <= _SPARSE
+    apart = timedelta(0) if few else (view.end - view.begin) / _SPARSE
+    marked: dict[str, datetime] = {}
     bars: dict[str, list[tuple[float, float]]] = {}
     linked: list[Html] = []
     for run in runs:
@@ -364,7 +372,11 @@ def _past(scene: Scene, task: Task, past: Past, view: View) -> list[Html]:
         x, last = view.x(run.started_at), view.x(end)
         bars.setdefault(kind, []).append((x, max(last, x + 3)))
         period = run.period or run.due_at
+        before = marked.get(run.outcome)
+        if before is not None and run.started_at - before < apart:
+            continue
         if few or run.outcome not in ("succeeded", "running"):
+            marked[run.outcome] = run.started_at
             linked.append(_link(scene, task.task, view, run.started_at, period,
                                 _mark_of_run(run), run.outcome))  # fmt: skip
     drawn = [_windows(scene, task, view)]

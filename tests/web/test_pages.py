@@ -144,3 +144,28 @@ def test_a_step_of_the_clock_crosses_all_rows_of_the_timeline(tmp_path: Path) ->
     (behind,) = re.findall(r'<svg[^>]*class="behind".*?</svg>', answer.text, re.DOTALL)
     assert behind.count('class="stepline"') == 1
     assert "the clock was set forward by 7200 s" in answer.text
+
+
+@pytest.mark.parametrize("name", ["every minute", "<'&\">" * 200])
+def test_tasks_that_fail_all_day_leave_room_for_others(
+    tmp_path: Path, name: str
+) -> None:
+    async def failing_all_day(world: World) -> None:
+        await world.boot(
+            [
+                Registration(name, "* * * * *", failing, timedelta(seconds=30), tags=("a",)),
+                Registration("backup", "0 * * * *", ok, timedelta(minutes=5), tags=("b",)),
+                *(
+                    Registration(f"{n} {name}"[:1_000], "0 * * * *", failing, timedelta(hours=2))
+                    for n in range(15)
+                ),
+            ]
+        )
+        await world.until("2026-03-03T06:30:00Z")
+        await world.crash()
+
+    life = tmp_path, lived(failing_all_day, tmp_path, "2026-03-02T05:00:00Z")
+    urls = ["/timeline?q=a", "/timeline?q=a&span=6h", "/timeline?q=a&span=7d", "/?sort=task&down=1"]
+    for answer in asked(life, urls):
+        assert len(answer.body) < 200_000
+        assert ">backup</a>" in answer.text
