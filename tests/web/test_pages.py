@@ -147,9 +147,7 @@ def test_a_step_of_the_clock_crosses_all_rows_of_the_timeline(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["every minute", "<'&\">" * 200])
-def test_tasks_that_fail_all_day_leave_room_for_others(
-    tmp_path: Path, name: str
-) -> None:
+def test_tasks_that_fail_all_day_leave_room_for_others(tmp_path: Path, name: str) -> None:
     async def failing_all_day(world: World) -> None:
         await world.boot(
             [
