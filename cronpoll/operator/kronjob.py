@@ -225,7 +225,8 @@ def problems_of(manifest: Any) -> list[Problem]:
             continue
         messages = (rule.check(value) for rule in rules)
         found_so_far += [Problem(path, message) for message in messages if message is not None]
-    known = {problem.path for problem in found_so_far}
+    # A mistake is reported once, where the schema says that it is.
+    known = {path[:length] for path, _ in found_so_far for length in range(len(path) + 1)}
     return found_so_far + [problem for problem in _by_calendar(spec) if problem.path not in known]
 
 

@@ -205,7 +205,7 @@ def test_random_specs_are_valid_and_a_wrong_value_is_not() -> None:
         {"timeZone": "X/Y"},
         {"schedule": "0 0 30 2 *"},
     ):
-        assert problems_of(manifest(**wrong)), wrong
+        assert len(problems_of(manifest(**wrong))) == 1, wrong
     for name in ("x" * 53, "a..b", "a-.b", "-a", "a_b"):
         assert problems_of(manifest(name=name)), name
     assert problems_of([])
