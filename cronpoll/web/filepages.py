@@ -35,11 +35,13 @@ from cronpoll.web.scene import (
     heading,
     message,
     section,
+    section_of_rows,
     task_link,
 )
 from cronpoll.web.watch import Watch
 
 _MOST_CHANGES: Final = 300
+_MOST_PROBLEMS: Final = 100
 _ASKED_SECONDS: Final = 1.5
 
 
@@ -99,21 +101,26 @@ async def plan_page(scene: Scene) -> Page:
                       class_="buttons")  # fmt: skip
     parts = [heading(title, below, actions=buttons)]
     if seen.problems:
-        rows = [
-            tag("tr", tag("td", marks.glyph("failing" if each.severity == "error" else "triangle")),
-                tag("td", f"line {each.line}, column {each.column}", class_="q"),
-                tag("td", each.message if each.task is None else f"{each.task}: {each.message}"))
-            for each in seen.problems[:100]
-        ]  # fmt: skip
-        table = tag("table", tag("tbody", rows), class_="narrow-table problems")
+        rows = (_problem(each) for each in seen.problems[:_MOST_PROBLEMS])
+        number, kind = len(seen.problems), "narrow-table problems"
         parts.append(
-            section("problems", "What was noticed in the file", f"{len(seen.problems)}", table)
+            section_of_rows("problems", "What was noticed in the file", rows, number, 0.4, kind)
         )
     if changes:
-        rows = [_change(each) for each in changes[:_MOST_CHANGES]]
-        table = tag("table", tag("tbody", rows), class_="narrow-table")
-        parts.append(section("changes", "Changes", f"{len(changes):,}", table))
+        rows = (_change(each) for each in changes[:_MOST_CHANGES])
+        number, kind = len(changes), "narrow-table"
+        parts.append(section_of_rows("changes", "Changes", rows, number, 0.4, kind))
     return Page("Plan", parts, "Plan", live=False)
+
+
+def _problem(problem: Problem) -> Html:
+    told = problem.message if problem.task is None else f"{problem.task}: {problem.message}"
+    return tag(
+        "tr",
+        tag("td", marks.glyph("failing" if problem.severity == "error" else "triangle")),
+        tag("td", f"line {problem.line}, column {problem.column}", class_="q"),
+        tag("td", told),
+    )
 
 
 def _change(change: Change) -> Html:

@@ -6,7 +6,7 @@ of live changes sends those that have changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -196,6 +196,21 @@ def heading(
             id="head",
         ),
     )
+
+
+def section_of_rows(
+    id_: str, title: str, rows: Iterable[Html], total: int, share: float, class_: str
+) -> Part:
+    """A section with a table of as many rows as fit into this share of a page."""
+    shown: list[Html] = []
+    left = PAGE_LIMIT * share
+    for row in rows:
+        left -= len(row.encode())
+        if left < 0:
+            break
+        shown.append(row)
+    aside = f"{total:,}" if len(shown) == total else f"{len(shown):,} of {total:,}"
+    return section(id_, title, aside, tag("table", tag("tbody", shown), class_=class_))
 
 
 def facts(*cells: tuple[str, Html | str | None, Html | str | None] | None) -> Html:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from cronpoll import Registration
+from cronpoll.core.view import Scheduler
 from cronpoll.testing import World
+from cronpoll.web import watch
 from cronpoll.web.html import esc, tag
 from tests.web.company import lived, page_of
 
@@ -167,3 +169,22 @@ def test_tasks_that_fail_all_day_leave_room_for_others(tmp_path: Path, name: str
     for answer in asked(life, urls):
         assert len(answer.body) < 200_000
         assert ">backup</a>" in answer.text
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "no cron"])
+def test_a_plan_of_many_changes_or_problems_shows_what_fits(
+    life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cron: str
+) -> None:
+    file = tmp_path / "tasks.toml"
+    long = "<&>" * 300
+    file.write_text(
+        "".join(
+            f"[[task]]\nname = '{number} {long}'\ncron = '{cron}'\ncommand = ['true']\n"
+            for number in range(500)
+        )
+    )
+    monkeypatch.setattr(watch.Watch, "_daemon", lambda _: Scheduler(alive=True, config=str(file)))
+    (answer,) = asked(life, ["/plan"])
+    assert len(answer.body) < 200_000
+    shown, total = re.findall(r"<small>([\d,]+) of ([\d,]+)</small>", answer.text)[0]
+    assert 0 < int(shown) < int(total.replace(",", ""))
