@@ -19,12 +19,13 @@ from cronpoll.runtime.clock import SystemClock
 from cronpoll.store.journal.reading import JournalReader
 from cronpoll.web import live, printed
 from cronpoll.web import watch as seeing
-from cronpoll.web.access import NOBODY
+from cronpoll.web.access import NOBODY, Doors, Rules
+from cronpoll.web.app import Settings, Web
 from cronpoll.web.overview import overview
 from cronpoll.web.scene import Page, Scene
 from cronpoll.web.watch import Watch
 from tests.tools.living import Living
-from tests.web.company import ZONE, StillClock
+from tests.web.company import ZONE, Browser, StillClock
 
 
 def test_a_daemon_that_dies_is_told_at_once_however_long_the_pause(
@@ -116,6 +117,26 @@ def test_who_follows_a_run_gets_each_line_once_and_it_is_read_once_for_all(
             await scenario()
 
     asyncio.run(bounded())
+
+
+def test_a_browser_that_comes_back_goes_on_where_it_was(tmp_path: Path) -> None:
+    place, label = Place(str(tmp_path)), label_of("a", STARTED, "r-1")
+    Path(place.live).mkdir(parents=True)
+    index = Path(place.beside(label.stem, INDEX))
+    index.write_bytes(Header("a", "r-1", STARTED).line() + Over(5, "ok").line())
+    Path(place.raw(label.stem, "stdout")).write_bytes(b"line 1\nline 2\n")
+    Path(place.raw(label.stem, "stderr")).touch()
+
+    async def scenario() -> list[bytes]:
+        watch = Watch(JournalReader(str(tmp_path)), StillClock(STARTED), lambda: ZONE)
+        browser = Browser(Web(watch, Doors(Rules()), Settings("test")).app())
+        url = "/follow?run=r-1&after=0.0"
+        answers = [await browser.get(url), await browser.get(url, last_event_id="7.0")]
+        return [answer.body for answer in answers]
+
+    whole, rest = asyncio.run(scenario())
+    assert (b"line 1" in whole, b"line 2" in whole) == (True, True)
+    assert (b"line 1" in rest, b"line 2" in rest) == (False, True)
 
 
 def test_of_a_flood_the_last_lines_are_sent_and_how_many_are_not(tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ import pytest
 
 from cronpoll import Registration
 from cronpoll.core.view import Scheduler
+from cronpoll.store.journal.reading import JournalReader
 from cronpoll.testing import World
 from cronpoll.web import watch
+from cronpoll.web.access import Doors, Rules, Token
+from cronpoll.web.app import Settings, Web
 from cronpoll.web.html import esc, tag
-from tests.web.company import lived, page_of
+from tests.web.company import ZONE, Browser, StillClock, lived, page_of
 
 EVIL = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
 HOSTILE = f"evil {EVIL}"[:60]
@@ -188,3 +191,34 @@ def test_a_plan_of_many_changes_or_problems_shows_what_fits(
     assert len(answer.body) < 200_000
     shown, total = re.findall(r"<small>([\d,]+) of ([\d,]+)</small>", answer.text)[0]
     assert 0 < int(shown) < int(total.replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("daemon", "answer"),
+    [
+        (Scheduler(alive=True), (200, "ok\n")),
+        (Scheduler(alive=True, degraded=True), (503, "The daemon is not well.\n")),
+        (Scheduler(alive=False), (503, "The daemon is not running.\n")),
+    ],
+)
+def test_ready_is_a_page_whose_daemon_is_well(
+    life, monkeypatch: pytest.MonkeyPatch, daemon: Scheduler, answer: tuple[int, str]
+) -> None:
+    """And healthy is one that answers. Both are open to who may see nothing else."""
+    monkeypatch.setattr("cronpoll.web.app.scheduler_at", lambda *_: daemon)
+    rules = Rules(tokens=(Token("a-token-of-enough-length", "view", "ada"),))
+    overview, healthy, ready = asked(life, ["/", "/healthz", "/readyz"], rules=rules)
+    assert overview.status == 401
+    assert (healthy.status, healthy.text) == (200, "ok\n")
+    assert (ready.status, ready.text) == answer
+
+
+def test_a_page_whose_record_cannot_be_read_is_not_ready(life, tmp_path: Path) -> None:
+    (tmp_path / "0000000001.journal").write_bytes(b"not a journal")
+
+    async def scenario():
+        watching = watch.Watch(JournalReader(str(tmp_path)), StillClock(life[1]), lambda: ZONE)
+        return await Browser(Web(watching, Doors(Rules()), Settings("test")).app()).get("/readyz")
+
+    answer = asyncio.run(scenario())
+    assert (answer.status, "damaged" in answer.text) == (503, True), answer.text
