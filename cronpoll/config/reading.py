@@ -79,6 +79,8 @@ def read_all(texts: Sequence[tuple[str, str]]) -> Registry:
 def _parsed(text: str, file: str) -> tuple[dict[str, Any], Places] | Problem:
     if len(text) > SIZE_LIMIT:
         return Problem(file, 1, 1, TOO_LARGE)
+    if text.startswith("\ufeff"):
+        return Problem(file, 1, 1, "begins with a byte order mark; save it as UTF-8 without one")
     places = Places(text)
     # A key stands on one line. The search itself would take as long as the reading.
     dotted = any(line.count(".") >= _KEY_PARTS for line in text.split("\n"))
@@ -110,6 +112,27 @@ _DEEP_KEY: Final = re.compile(
 )
 """The parser needs a time that grows with the square of a key's parts, and none that is right has
 many."""
+
+
+_ELSEWHERE: Final = {
+    "schedule": "cron",
+    "expression": "cron",
+    "script": "command",
+    "cmd": "command",
+    "exec": "command",
+    "shell": "command",
+    "function": "callback",
+    "tz": "timezone",
+    "environment": "env",
+    "directory": "cwd",
+    "workdir": "cwd",
+    "working_directory": "cwd",
+    "depends_on": "after",
+    "overlap": "concurrency",
+    "enabled": "suspend",
+    "disabled": "suspend",
+}
+"""How other schedulers call what a key stands for."""
 
 
 _UNQUOTED: Final = re.compile(
@@ -279,7 +302,10 @@ class _Reader:
                 text = f'"{key}" may stand in the main file only, {self._empty.file}'
                 self.problems.add((key,), text, at_key=True)
                 continue
-            hint = None if self.problems.full() else close(key, known)
+            elsewhere = _ELSEWHERE.get(key)
+            hint = elsewhere if elsewhere in known else None
+            if hint is None and not self.problems.full():
+                hint = close(key, known)
             also = f'; did you mean "{hint}"?' if hint else f"; known: {', '.join(sorted(known))}"
             text = f'unknown key "{abbreviate(key, 60)}"{also}'
             self.problems.add((*path, key), text, task, at_key=True)

@@ -359,7 +359,11 @@ class StateDirectoryError(CronpollError):
     content)."""
 
     def __init__(self, directory: str, cause: OSError) -> None:
-        reason = f"{cause}. It has to be a directory of its own in which this user may write"
+        where = "" if cause.filename in (None, directory) else f" ({cause.filename})"
+        reason = (
+            f"{cause.strerror or cause}{where}. It has to be a directory of its own in which this "
+            "user may write"
+        )
         super().__init__(
             f"State directory {directory} cannot be used: {reason}",
             directory=directory,

@@ -42,6 +42,7 @@ from cronpoll.core import events as e
 from cronpoll.core import orders, steps
 from cronpoll.core.choices import Allowance
 from cronpoll.core.errors import (
+    CronpollError,
     SchedulerFailedError,
     ScheduleTaskError,
     StopSchedulerError,
@@ -83,6 +84,8 @@ STOP_GRACE_SECONDS: Final = GRACE_SECONDS + 5.0
 """How long a cancelled coroutine may take to end before a stop goes on without it: enough to end a
 process in order."""
 
+
+_FAILED: Final = "the scheduler failed and starts nothing more"
 
 _LOOKS: Final = 1_000
 """Tasks of a new list of registrations that are looked at in one cycle."""
@@ -360,11 +363,13 @@ class Engine:
             await self._finish()
         except BaseException as error:
             if isinstance(error, Exception):
-                # Ours, or the clock's, or the store's in a way nobody foresaw. Never silently:
+                # The store's, or ours, or the clock's in a way nobody foresaw. Never silently:
                 # nothing is scheduled now.
-                logging.getLogger("cronpoll").critical(
-                    "the scheduler failed and starts nothing more", exc_info=error
-                )
+                log = logging.getLogger("cronpoll")
+                if isinstance(error, CronpollError):  # whose text says all there is to say
+                    log.critical("%s: %s", _FAILED, error)
+                else:
+                    log.critical(_FAILED, exc_info=error)
                 self.underway.abandon()
             self._refuse_requests(error)
             self._stop_error = error

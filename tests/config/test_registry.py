@@ -158,6 +158,19 @@ WRONG = [
         ['t.toml:5:1: task "a": unknown key "tiemout"; did you mean "timeout"?'],
     ),
     (
+        "a key as other schedulers call it",
+        task('depends_on = "b"\nscript = "true"'),
+        [
+            't.toml:5:1: task "a": unknown key "depends_on"; did you mean "after"?',
+            't.toml:6:1: task "a": unknown key "script"; did you mean "command"?',
+        ],
+    ),
+    (
+        "a byte order mark",
+        "\ufeff" + task(),
+        ["t.toml:1:1: begins with a byte order mark; save it as UTF-8 without one"],
+    ),
+    (
         "a choice that is none",
         task('catch_up = "newer"'),
         [

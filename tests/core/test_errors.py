@@ -374,7 +374,7 @@ def test_a_directory_that_cannot_be_used(tmp_path: Any) -> None:
         asyncio.run(Scheduler(tmp_path / "file" / "state", zone="UTC").initialize([]))
     assert caught.value.details["directory"] == str(tmp_path / "file" / "state")
     assert str(caught.value).startswith(
-        f"State directory {tmp_path / 'file' / 'state'} cannot be used: "
+        f"State directory {tmp_path / 'file' / 'state'} cannot be used: Not a directory. "
     )
 
 

@@ -82,6 +82,7 @@ def test_a_daemon_that_has_lost_its_place_ends_with_1_and_writes_nothing(
             daemon.signal(signal.SIGTERM)
         assert daemon.ended() == 1
         assert "is lost" in daemon.events("DaemonStopped")[-1]["reason"]
+        assert [line for line in daemon.log if "exception" in line] == []  # it says all there is
         assert everything(tmp_path / "at") == before
 
 
