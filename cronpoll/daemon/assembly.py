@@ -22,7 +22,7 @@ from cronpoll.files import appearance
 from cronpoll.output.keeper import Keeper
 from cronpoll.runtime.accounts import account_of
 from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.engine import collection_paused
+from cronpoll.runtime.engine import bulk_work
 from cronpoll.runtime.processes import Command, IsolatedCall
 from cronpoll.runtime.spawning import Surroundings
 
@@ -47,7 +47,7 @@ def registrations_of(
     if check_ownership:
         stand_guard(path)
     workshop = _Workshop(registry, clock, check_ownership, state_directory, output)
-    with collection_paused(len(registry.tasks)):
+    with bulk_work(len(registry.tasks)):
         made = {id(task): registration for task, registration in before if task.user is None}
         return Checked(
             made.get(id(task)) or task.registration(workshop.callback(task))

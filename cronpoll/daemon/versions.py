@@ -34,7 +34,7 @@ from cronpoll.files import replace_file
 from cronpoll.output.keeper import Keeper
 from cronpoll.output.limits import Limits
 from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.engine import collection_paused
+from cronpoll.runtime.engine import bulk_work
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.runs import ThreadPerCall, describe
 from cronpoll.runtime.whereabouts import default_state_directory
@@ -135,7 +135,7 @@ class Versions:
         """The file at start, or, if that is wrong and we may, the last one that was right."""
         reading = await self.source.settled()
         try:
-            with collection_paused(reading.size // _BYTES_PER_TASK):
+            with bulk_work(reading.size // _BYTES_PER_TASK):
                 version = await self._checked(reading)
                 if len(version.registrations) >= _MANY:
                     gc.freeze()
@@ -199,7 +199,7 @@ class Versions:
         if files.size < LARGE:
             return check_bundle(files, now, host, rules)
         tasks = () if self.in_force is None else self.in_force.registry.tasks
-        with collection_paused(files.size // _BYTES_PER_TASK):
+        with bulk_work(files.size // _BYTES_PER_TASK):
             known = {task.name: task for task in tasks}
             return check_aside(files, now, host, rules, known)
 
@@ -316,7 +316,7 @@ class Versions:
 
     async def _apply(self, reading: Bundle, take_over: TakeOver) -> Reloaded:
         self._failed_at = None
-        with collection_paused(reading.size // _BYTES_PER_TASK):
+        with bulk_work(reading.size // _BYTES_PER_TASK):
             version = await self._checked(reading)
             if self.stopping:
                 raise StoppingError("the daemon is stopping")

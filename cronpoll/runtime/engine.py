@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -92,6 +93,9 @@ _LOOKS: Final = 1_000
 
 _LINES: Final = 100
 """Of the log, that are written in one go: a few milliseconds."""
+
+_INTERVAL_SECONDS: Final = 0.0005
+"""Shorter than a piece of work, so that a thread has reason to ask."""
 
 _DRAWS: Final = 64
 """Periods that are drawn in one cycle, beside those that are free: a millisecond or two."""
@@ -202,7 +206,7 @@ class Engine:
     async def start(self, registrations: Sequence[Registration]) -> Reconciled:
         """Open the store, take the registrations over, begin. If it fails, everything is as
         before."""
-        with collection_paused(len(registrations)):
+        with bulk_work(len(registrations)):
             prepared = await self._prepared(registrations, self._host_zone().key)
             return await self._start(registrations, prepared)
 
@@ -534,7 +538,7 @@ class Engine:
         zones = self._roster.calendar.zones
         before, zones.host = zones.host, self._host_zone()
         try:
-            with collection_paused(len(change.registrations)), self._at_work():
+            with bulk_work(len(change.registrations)), self._at_work():
                 outcome = await self._register(
                     change.registrations, [], after_restart=False, prepared=change.prepared
                 )
@@ -584,7 +588,7 @@ class Engine:
         if prepared.host != self._roster.calendar.zones.host.key:
             return prepared
         now, waiting = self._now(), self._admission.waiting()
-        with collection_paused(len(registrations)):
+        with bulk_work(len(registrations)):
             pieces = self._reconciled(prepared, now, waiting)
             outcome = next(pieces)
             for outcome in pieces:  # noqa: B007  the last one is meant
@@ -718,10 +722,11 @@ class Engine:
                 )
 
     async def _say(self) -> None:
-        while self._unsaid:
-            for _ in range(min(_LINES, len(self._unsaid))):
-                self._observer(*self._unsaid.popleft())
-            await asyncio.sleep(0)
+        with bulk_work(len(self._unsaid)):
+            while self._unsaid:
+                for _ in range(min(_LINES, len(self._unsaid))):
+                    self._observer(*self._unsaid.popleft())
+                await asyncio.sleep(0)
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -768,7 +773,7 @@ class Engine:
             if run_id in self.underway.runs:
                 self.underway.runs[run_id].end("by hand")
         if batch.runs:
-            with collection_paused(len(batch.runs)):
+            with bulk_work(len(batch.runs)):
                 self.underway.launch(batch.runs)
         return len(batch.runs)
 
@@ -874,14 +879,22 @@ async def _last(pieces: Iterator[Reconciled]) -> Reconciled:
 
 
 @contextmanager
-def collection_paused(number: int) -> Iterator[None]:
-    """No garbage collection while many runs are launched in one go: all those objects are new, and
-    none is garbage."""
+def bulk_work(number: int) -> Iterator[None]:
+    """While so many things are made or computed in one go.
+
+    No garbage collection: all those objects are new, and none is garbage. And threads get their
+    turn between two pieces, above all the one that writes the record of a start: the loop hands the
+    interpreter over for a moment only and has it back before a thread has woken up, and a thread
+    asks for it only when nobody else has had it for a whole interval.
+    """
     if number < 1_000 or not gc.isenabled():
         yield
         return
+    interval = sys.getswitchinterval()
     gc.disable()
+    sys.setswitchinterval(min(interval, _INTERVAL_SECONDS))
     try:
         yield
     finally:
+        sys.setswitchinterval(interval)
         gc.enable()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -21,6 +23,7 @@ from cronpoll.core.periods import Spread, Window
 from cronpoll.core.reconcile import PIECE, Reconciled, in_pieces
 from cronpoll.core.steps import Now
 from cronpoll.runtime import engine
+from cronpoll.runtime.engine import bulk_work
 from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.roster import Roster
 from cronpoll.runtime.simulation.time import SimulatedLoop
@@ -264,6 +267,50 @@ async def test_a_pending_retry_is_not_later_by_what_the_take_over_took() -> None
     assert not store.slow
     assert world.starts("t")[1] == "2026-03-02T12:10:00Z"
     await world.stop()
+
+
+@pytest.fixture
+def usual() -> Iterator[tuple[float, bool]]:
+    """How the interpreter is set."""
+    interval = sys.getswitchinterval()
+    yield interval, gc.isenabled()
+    sys.setswitchinterval(interval)
+
+
+def now_set() -> tuple[float, bool]:
+    return sys.getswitchinterval(), gc.isenabled()
+
+
+def test_threads_get_their_turn_sooner_during_bulk_work(usual: tuple[float, bool]) -> None:
+    """Or the one that writes down a start has to wait until the work is done."""
+    with bulk_work(1_000):
+        shorter = sys.getswitchinterval()
+        with bulk_work(1_000):
+            assert now_set() == (shorter, False)
+        assert now_set() == (shorter, False)
+    assert shorter < usual[0]
+    assert now_set() == usual
+    with bulk_work(999):
+        assert now_set() == usual
+
+
+def test_bulk_work_that_others_begin_and_end_meanwhile_leaves_everything_as_it_was(
+    usual: tuple[float, bool],
+) -> None:
+    first, second = bulk_work(1_000), bulk_work(1_000)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert now_set() == usual
+
+
+def test_bulk_work_does_not_make_threads_wait_longer(usual: tuple[float, bool]) -> None:
+    sys.setswitchinterval(1e-5)
+    short = sys.getswitchinterval()
+    with bulk_work(1_000):
+        assert sys.getswitchinterval() == short
+    assert sys.getswitchinterval() == short
 
 
 class Gate:
