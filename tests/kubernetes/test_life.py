@@ -144,6 +144,18 @@ def test_kubectl_answers_when_next_and_what_happened_last(lived: Lived) -> None:
     assert len(told) >= 3  # each period has its reason
 
 
+def test_the_status_is_applied_by_one_manager_and_nothing_else_is(lived: Lived) -> None:
+    managers = [
+        (each["manager"], each["operation"], each.get("subresource"))
+        for each in lived.cluster.kronjob(NS, "plain")["metadata"]["managedFields"]
+    ]
+    assert managers.count(("kron-operator", "Apply", "status")) == 1
+    assert [each for each in managers if each[0] == "kron-operator"] == [
+        ("kron-operator", "Apply", "status")
+    ]
+    assert lived.operator.ask("/healthz")[0] == 200
+
+
 def test_history_limits_of_zero_leave_no_job_and_no_period_comes_back(lived: Lived) -> None:
     found = lived.cluster.get(
         f"{JOBS}/namespaces/{NS}/jobs?labelSelector=cronpoll.dev/kronjob=history"

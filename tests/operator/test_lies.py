@@ -1,5 +1,5 @@
-"""Answers that no API server should give: garbage, objects that are none, streams that end at once.
-The operator neither falls over nor asks as fast as it is answered."""
+"""Answers that no API server should give: garbage, objects that are none, streams that end at once, and
+none at all. The operator neither falls over nor waits for ever, nor asks as fast as it is answered."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from cronpoll.operator import server as serving
 from cronpoll.operator.api import (
     JOBS,
     KRONJOBS,
@@ -39,18 +40,25 @@ current-context: it
 
 def asked(
     place: Path,
-    answer: Callable[[], web.Response],
+    answer: Callable[[], web.Response | None],
     *questions: Callable[[Server], Awaitable[Any]],
 ) -> list[BaseException | Any]:
-    """What questions to a server end in that answers so, whatever it is asked."""
+    """What questions to a server end in that answers so, or says nothing, whatever it is asked."""
 
     async def scenario() -> list[BaseException | Any]:
-        async def answered(_: web.Request) -> web.Response:
-            return answer()
+        async def answered(request: web.Request) -> web.StreamResponse:
+            if (found := answer()) is not None:
+                return found
+            if "watch" not in request.query:
+                await asyncio.sleep(3_600)
+            silent = web.StreamResponse()
+            await silent.prepare(request)
+            await asyncio.sleep(3_600)
+            return silent
 
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", answered)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         config = place / "config"
@@ -108,6 +116,19 @@ def test_nobody_is_sent_away_for_long(tmp_path: Path, header: str, seconds: floa
     ends = asked(tmp_path, answer, *QUESTIONS, _watched)
     assert all(isinstance(end, ApiError) for end in ends)
     assert {end.retry_after for end in ends} == {seconds}
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each bound is a constant; here all of them are short."""
+    for bound in ("SILENCE", "_LIST"):
+        monkeypatch.setattr(serving, bound, 0.3)
+    *others, request = Server._ask.__defaults__ or ()
+    assert request == serving.REQUEST
+    monkeypatch.setattr(Server._ask, "__defaults__", (*others, 0.3))
+    ends = asked(tmp_path, lambda: None, *QUESTIONS, _watched)
+    assert [type(each) for each in ends] == [UnavailableError] * (len(QUESTIONS) + 1)
 
 
 class Hasty:
