@@ -175,7 +175,9 @@ def passed(facts: Facts, task: Task, event: e.TaskMissed | e.TaskSkipped) -> Fou
     found: list[Wrong | Doubt] = []
     if isinstance(event, e.TaskSkipped):
         if task.asleep:
-            return _passed_asleep(facts, task, told)
+            if event.owed_at is not None:
+                found += broken(p.FOR_CAUSE, "passed in a suspension, and beside what stays owed")
+            return found + _passed_asleep(facts, task, told)
         if event.owed_at is not None:
             return _beside_owed(facts, task, event, told)
     elif task.ticks is not None and not task.pending:

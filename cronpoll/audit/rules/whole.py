@@ -9,6 +9,7 @@ from typing import Any, Final
 from cronpoll.audit import promises as p
 from cronpoll.audit.facts import Facts, Task
 from cronpoll.audit.rules.finding import KEPT, Found, Rule, Wrong, broken, rule, unless
+from cronpoll.audit.ticks import Ticks
 from cronpoll.core import events as e
 
 
@@ -70,12 +71,22 @@ def says_both(_: Facts, __: Task, event: Any) -> Found:
     return found or KEPT
 
 
+def says_only_what_there_is(_: Facts, task: Task, event: e.TaskSkipped) -> Found | None:
+    """A first one is named only of several, and a period only of a task with windows."""
+    found: list[Wrong] = []
+    if event.first_due_at is not None and event.count == 1:
+        found += broken(p.ACCOUNTED, "names the first of several, and counts one")
+    if event.period is not None and not event.was_owed and isinstance(task.ticks, Ticks):
+        found += broken(p.ACCOUNTED, "has a period, and the task has no windows")
+    return found or None
+
+
 _EFFECTS: Final = (rule(says_what_it_changes, p.WHOLE), rule(by_somebody, p.WHOLE))
 RULES: Final[Mapping[type[e.Event], tuple[Rule, ...]]] = {
     e.InstanceStarted: (rule(new_instance, p.WHOLE),),
     e.TaskAdded: _EFFECTS,
     e.TaskOverridden: (*_EFFECTS, rule(says_both)),
-    e.TaskSkipped: (rule(says_both),),
+    e.TaskSkipped: (rule(says_both), rule(says_only_what_there_is)),
     e.TaskRunInterrupted: _EFFECTS,
     e.TaskResumed: _EFFECTS,
     e.TaskOrphaned: _EFFECTS,
