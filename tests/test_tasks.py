@@ -324,6 +324,11 @@ def test_a_module_is_scheduled_until_it_is_told_to_end(tmp_path: Path) -> None:
         ("jobs:nothing", 1, "jobs:nothing is nothing; expected a cronpoll.Tasks"),
         ("jobs:empty", 1, "jobs:empty has no task"),
         ("jobs:wrong", 1, 'Invalid cron expression "no"'),
+        (
+            "bad:tasks",
+            1,
+            'cronpoll: bad.py:3: Invalid retry_delay of task "tick": expected a duration',
+        ),
     ],
 )
 def test_what_cannot_be_scheduled_is_said_in_one_line(
@@ -332,6 +337,10 @@ def test_what_cannot_be_scheduled_is_said_in_one_line(
     (tmp_path / "jobs.py").write_text(
         "from cronpoll import Tasks\nempty = Tasks()\nwrong = Tasks()\n"
         "@wrong.task('no')\nasync def tick(): pass\n"
+    )
+    (tmp_path / "bad.py").write_text(
+        "from cronpoll import Tasks\ntasks = Tasks()\n"
+        "@tasks.task('* * * * *', retry_delay='5 minutes')\nasync def tick(): pass\n"
     )
     program = started(tmp_path, place)
     _, said = program.communicate(timeout=180)

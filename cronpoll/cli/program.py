@@ -9,10 +9,12 @@ import signal
 import sys
 from datetime import timedelta
 from importlib import import_module
+from traceback import extract_tb
 from typing import Any
 
 import click
 
+import cronpoll
 from cronpoll.cli.common import NO, UNREACHABLE, fail
 from cronpoll.core.errors import CronpollError, RegistrationError
 from cronpoll.runtime.observe import StreamLog
@@ -47,6 +49,8 @@ def _tasks(place: str) -> Tasks:
         found: Any = import_module(module)
     except ImportError as error:
         fail(f"cannot import {module}: {error}", UNREACHABLE)
+    except RegistrationError as error:
+        fail(f"{_where(error)}{error}", NO)
     for part in name.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, Tasks):
@@ -55,6 +59,15 @@ def _tasks(place: str) -> Tasks:
     if not found:
         fail(f"{place} has no task", NO)
     return found
+
+
+def _where(error: BaseException) -> str:
+    """The line of their own code that led to it."""
+    ours = os.path.dirname(cronpoll.__file__)
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((ours, "<")):
+            return f"{os.path.relpath(frame.filename)}:{frame.lineno}: "
+    return ""
 
 
 async def _schedule(tasks: Tasks, state_dir: str | None, stand_by: bool) -> None:

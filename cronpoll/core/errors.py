@@ -371,12 +371,18 @@ class StateDirectoryError(CronpollError):
         )
 
 
+def _told_apart(error: RegistrationError) -> str:
+    """Its message, or its note if all of its kind have the same message."""
+    notes = getattr(error, "__notes__", ())
+    return notes[0] if notes and isinstance(error, RegistrationShapeError) else error.message
+
+
 def with_others(errors: Iterable[RegistrationError]) -> RegistrationError:
     """The first of `errors`, in order, carrying the rest in `details["others"]`."""
     first, *rest = errors
     first.details["others"] = rest
     if rest:
-        shown = "; ".join(abbreviate(error.message, 100) for error in rest[:3])
+        shown = "; ".join(abbreviate(_told_apart(error), 100) for error in rest[:3])
         more = f"; and {len(rest) - 3} more" if len(rest) > 3 else ""
         first.add_note(f"{len(rest)} more in the same list (details['others']): {shown}{more}")
     return first

@@ -570,6 +570,7 @@ def test_where_it_happened_and_what_else_is_wrong_stands_in_notes_beside_the_fix
     assert "in registration 0: task 'b'" in several
     assert "4 more in the same list (details['others']): Invalid cron expression" in several
     assert several.endswith("; and 1 more")
+    assert "(details['others']): in registration 1: int, expected a tuple" in notes_of(5, 6)
 
 
 @pytest.mark.parametrize(
