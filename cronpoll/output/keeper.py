@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from math import inf
 from typing import Final, NamedTuple
 
 from cronpoll.core import events as e
@@ -120,6 +121,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._ending = False
         self._identity: object = None
+        self._prepared_at = -inf
         self._wake_reading = self._wake_writing = -1
         # Of the thread.
         self._may_write = True
@@ -182,16 +184,32 @@ class Keeper:
         prints is lost then, and that is said."""
         label = label_of(task, started_at, run_id)
         try:
-            self.begin()
-            return self._recorded(label, task, tell)
+            self._prepare()
+            try:
+                return self._recorded(label, task, tell)
+            except FileNotFoundError:  # removed a moment ago
+                self._prepared_at = -inf
+                self._prepare()
+                return self._recorded(label, task, tell)
         except (OSError, RuntimeError) as error:  # a full disk, no descriptor, no thread
             why = str(getattr(error, "strerror", None) or error)
             tell(e.TaskOutputNotKept(self._clock.wall(), task, run_id, why))
             return Handed(_nowhere(), _nowhere(), None)
 
+    def _prepare(self) -> None:
+        """Begin, and see to it that the place is ours. Many runs start at once: it is looked at
+        for the first of them."""
+        elapsed = self._clock.monotonic()
+        if elapsed - self._prepared_at < _TURN_SECONDS:
+            return
+        self.begin()
+        if not self._is_ours():
+            raise OSError(0, _NOT_OURS)
+        self._prepared_at = elapsed
+
     def _recorded(self, label: Label, task: str, tell: Tell) -> Handed:
-        self._take_stem(label.stem)
         stem = label.stem
+        self._take_stem(stem)
         self._recorded_at = self._clock.monotonic()
         with ExitStack() as undone:
             undone.callback(remove_live, self._place, stem)
@@ -211,8 +229,6 @@ class Keeper:
 
     def _take_stem(self, stem: str) -> None:
         """From now on files of this name are ours. Before the first of them is made."""
-        if not self._is_ours():
-            raise OSError(0, _NOT_OURS)
         with self._lock:
             self._ours.add(stem)
 
@@ -227,6 +243,8 @@ class Keeper:
         feed = Mute(task, run_id, tell, self._clock)
 
         def make() -> Recording:
+            if not self._is_ours():
+                raise OSError(0, _NOT_OURS)
             self._take_stem(label.stem)
             header = Header(task, run_id, label.started_at)
             recording = Recording(self._place, label.stem, header, feed, self._limits)
@@ -518,7 +536,8 @@ class Keeper:
         """The files of a run of which there is another now, or nothing to keep."""
         for stream in STREAMS:
             self._spares.give_back(self._place.raw(stem, stream))
-        remove_live(self._place, stem)
+        with suppress(FileNotFoundError):
+            os.unlink(self._place.beside(stem, INDEX))
 
     # -- what is there already ---------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
@@ -65,21 +64,23 @@ class Place(NamedTuple):
 
     state_directory: str
 
+    # Asked for a dozen times in each run: joined by hand.
+
     @property
     def directory(self) -> str:
-        return os.path.join(self.state_directory, DIRECTORY)
+        return f"{self.state_directory}/{DIRECTORY}"
 
     @property
     def live(self) -> str:
-        return os.path.join(self.state_directory, DIRECTORY, LIVE)
+        return f"{self.state_directory}/{DIRECTORY}/{LIVE}"
 
     @property
     def spare(self) -> str:
-        return os.path.join(self.state_directory, DIRECTORY, SPARE)
+        return f"{self.state_directory}/{DIRECTORY}/{SPARE}"
 
     def raw(self, stem: str, stream: Stream) -> str:
-        return os.path.join(self.live, f"{stem}.{RAW[stream]}")
+        return f"{self.state_directory}/{DIRECTORY}/{LIVE}/{stem}.{RAW[stream]}"
 
     def beside(self, stem: str, kind: str) -> str:
         """The index of a run in progress, or the file of one that is over."""
-        return os.path.join(self.directory, f"{stem}.{kind}")
+        return f"{self.state_directory}/{DIRECTORY}/{stem}.{kind}"

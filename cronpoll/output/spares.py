@@ -44,7 +44,7 @@ class Spares:
     def give_back(self, path: str) -> None:
         """Nobody needs this file any more. Who still reads it keeps it: it is removed then."""
         if len(self._paths) < MOST:
-            spare = os.path.join(self._directory, next(self._names))
+            spare = f"{self._directory}/{next(self._names)}"
             with suppress(OSError):  # a full disk
                 os.rename(path, spare)  # first: from now on nobody finds it
                 path = spare

@@ -3,6 +3,7 @@ after a crash."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
@@ -450,6 +451,7 @@ def test_while_the_place_is_not_ours_nothing_there_changes(room: Room) -> None:
         return False
 
     room.keeper.held = held
+    room.keeper._prepared_at = -math.inf  # it was looked at a while ago
     there = {path: path.read_bytes() for path in room.directory.rglob("*") if path.is_file()}
     assert room.over(child.wait(), running) == ()  # it is answered
     callback.write("stdout", "lost\n")
