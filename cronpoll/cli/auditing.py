@@ -170,8 +170,7 @@ def audit(
     _must_be_judged(place, report, unread)
     if unread.lines:
         report.notes.append(
-            f"inconclusive: {unread.lines} lines are not events of this version and were passed "
-            "over"
+            f"inconclusive: {count(unread.lines, 'line')} passed over: no events of this version"
         )
     if task is not None:
         report = _of_one(report, task, unread)

@@ -27,7 +27,7 @@ from cronpoll.cli.common import (
 from cronpoll.cli.completing import complete_task
 from cronpoll.core.errors import CronpollError
 from cronpoll.core.model import Book
-from cronpoll.core.text import printable_json, visible, well_formed
+from cronpoll.core.text import count, printable_json, visible, well_formed
 from cronpoll.core.view import View
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
@@ -119,8 +119,11 @@ def check(files: tuple[str, ...], state_dir: str | None, config: str | None, as_
                 mild = "torn end, repaired" if segment.torn else "set aside"
                 kind = "DAMAGED" if segment.damaged else f"{mild} at the next start"
                 verdict = f"{kind}: byte {segment.offset}: {segment.problem}"
-            count = f"{segment.frames} batches, {segment.events} events, {segment.size} bytes"
-            click.echo(f"{visible(segment.file)}: {count}: {visible(verdict)}")
+            size = (
+                f"{count(segment.frames, 'batch', 'batches')}, {count(segment.events, 'event')}, "
+                f"{count(segment.size, 'byte')}"
+            )
+            click.echo(f"{visible(segment.file)}: {size}: {visible(verdict)}")
     sys.exit(NO if any(segment.damaged for segment in found) else 0)
 
 
@@ -207,8 +210,8 @@ def repair_(
         return
     for salvage in done:
         click.echo(
-            f"{visible(salvage.damaged)}: repaired, {salvage.tasks} tasks; "
-            f"{salvage.lost_bytes} bytes are lost"
+            f"{visible(salvage.damaged)}: repaired, {count(salvage.tasks, 'task')}; "
+            f"{count(salvage.lost_bytes, 'byte')} lost"
         )
         click.echo(f"  the damaged file is kept as {visible(salvage.kept_as)}")
         if salvage.named:

@@ -1,4 +1,4 @@
-"""`cronpoll resume`: end the rest of a task."""
+"""`cronpoll resume`: resume a suspended task."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from cronpoll.config.registry import Registry
 from cronpoll.core import events as e
 from cronpoll.core import reasons
 from cronpoll.core.model import Instant, Registration, Trigger
-from cronpoll.core.text import local, printable_json, visible
+from cronpoll.core.text import count, local, printable_json, visible
 from cronpoll.core.values import WrongError, duration
 from cronpoll.core.view import View
 from cronpoll.runtime.clock import SystemClock
@@ -171,7 +171,7 @@ def simulate(
         for line in observer.lines(start, stop, host.tzinfo):
             click.echo(line)
     elif not as_json:
-        click.echo(f"{observer.starts} starts", err=True)
+        click.echo(count(observer.starts, "start"), err=True)
 
 
 async def _until_nobody_listens(observer: Printer | Tally, life: Coroutine[Any, Any, None]) -> None:

@@ -22,6 +22,7 @@ from cronpoll.cli.completing import complete_task
 from cronpoll.cli.tables import flowing
 from cronpoll.config.check import Rules
 from cronpoll.core.histogram import BINS, counted
+from cronpoll.core.text import count
 from cronpoll.core.view import Histogram
 from cronpoll.runtime.clock import SystemClock
 from cronpoll.runtime.hostzone import HostZone
@@ -79,15 +80,16 @@ def spread(file: str, tasks: tuple[str, ...], day: str | None, hosts: int, as_js
     click.echo(f"{here:%a %Y-%m-%d}")
     click.echo(f"       {'without windows'.ljust(width + 9)}with windows")
     most = max(*before, *after, 1)
-    for number, counts in enumerate(zip(before, after, strict=True)):
-        time = (begin + timedelta(minutes=first + number * step)).astimezone(host)
+    for row, counts in enumerate(zip(before, after, strict=True)):
+        time = (begin + timedelta(minutes=first + row * step)).astimezone(host)
         left, right = (
-            f"{_bar(count, most, width).ljust(width)} {count or '':<6}" for count in counts
+            f"{_bar(number, most, width).ljust(width)} {number or '':<6}" for number in counts
         )
         click.echo(f"{time:%H:%M}  {left}  {right}".rstrip())
     rows = "minute" if step == 1 else f"{step} minutes"
-    peaks = f"at most {max(before):,} starts per {rows} without windows, {max(after):,} with them"
-    click.echo(flowing(f"{peaks}{f'; {lost:,} periods are unschedulable' if lost else ''}"))
+    peaks = f"at most {count(max(before), 'start')} per {rows} without windows"
+    none = f"; unschedulable: {count(lost, 'period')}" if lost else ""
+    click.echo(flowing(f"{peaks}, {max(after):,} with them{none}"))
 
 
 def _zoomed(before: list[int], after: list[int]) -> tuple[int, int]:

@@ -37,7 +37,7 @@ from cronpoll.cli.reload import RELOAD_SECONDS
 from cronpoll.convert.crontab import Translation, translate
 from cronpoll.convert.names import Names
 from cronpoll.convert.takeover import disabled, in_force, restored, taken_over
-from cronpoll.core.text import visible, well_formed
+from cronpoll.core.text import count, visible, well_formed
 from cronpoll.core.view import View
 from cronpoll.daemon import wire
 from cronpoll.files import close_file, lock_file, read_file, replace_file, sync_directory
@@ -307,10 +307,10 @@ def _say(taken: list[Taken], done: str, crontabs: list[Crontab], place: Place) -
         for remark in translation.notes:
             click.echo(f"{path}:{remark.line}: note: {visible(remark.reason)}")
     number = sum(len(each.translation.jobs) for each in taken)
-    more = f", {stay} stay with cron" if stay else ""
+    more = f", {stay} {'stays' if stay == 1 else 'stay'} with cron" if stay else ""
     before = sum(bool(taken_over(crontab.content)) for crontab in crontabs)
     some = f"; in {before} of them lines were taken over before" if before else ""
-    click.echo(f"{len(crontabs)} crontabs: {number} lines {done}{more}{some}")
+    click.echo(f"{count(len(crontabs), 'crontab')}: {count(number, 'line')} {done}{more}{some}")
     return NO if stay else 0
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
-from cronpoll.core.text import visible, well_formed
+from cronpoll.core.text import count, visible, well_formed
 from cronpoll.core.values import WrongError, duration
 from cronpoll.daemon import wire
 from cronpoll.web.access import Doors, Visitor
@@ -128,7 +128,7 @@ async def order(directory: str, request: wire.Request) -> str:
             told = await _asked(directory, request, wire.Reloaded, _RELOAD_SECONDS)
             if not told.accepted:
                 raise OrderError(f"The file was rejected: {told.reason}")
-            return f"accepted, {told.tasks} tasks"
+            return f"accepted, {count(told.tasks, 'task')}"
     return (await _asked(directory, request, wire.Rested)).state
 
 

@@ -196,7 +196,7 @@ class Web:
             return PlainTextResponse(f"{visible(error.message)}\n", 503)
         if daemon.sound:
             return PlainTextResponse("ok\n")
-        text = "The daemon is not well." if daemon.alive else "The daemon is not running."
+        text = "The daemon is unhealthy." if daemon.alive else "The daemon is not running."
         return PlainTextResponse(f"{text}\n", 503)
 
     def _daemon(self) -> view.Scheduler:

@@ -197,7 +197,7 @@ def test_a_plan_of_many_changes_or_problems_shows_what_fits(
     ("daemon", "answer"),
     [
         (Scheduler(alive=True), (200, "ok\n")),
-        (Scheduler(alive=True, degraded=True), (503, "The daemon is not well.\n")),
+        (Scheduler(alive=True, degraded=True), (503, "The daemon is unhealthy.\n")),
         (Scheduler(alive=False), (503, "The daemon is not running.\n")),
     ],
 )

@@ -23,7 +23,7 @@ def _valid(name: str, config: TaskConfig) -> Found:
     try:
         ticks_of(name, config, lambda _: UTC)
     except NotCronError as error:
-        problem = f"its expression is none: {error}"
+        problem = f"invalid cron expression: {error}"
     if not config.cron_expression and not config.options.started_otherwise:
         problem = "nothing starts it"
     if config.cron_expression and config.options.after is not None:
