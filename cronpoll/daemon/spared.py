@@ -14,7 +14,7 @@ from cronpoll.core.errors import StoreWriteError
 from cronpoll.core.model import Book
 from cronpoll.output.keeper import Keeper
 from cronpoll.runtime.runs import ThreadPerCall
-from cronpoll.store.api import Checkpoint, Position
+from cronpoll.store.api import Checkpoint, Opened, Position
 from cronpoll.store.journal.writer import Journal
 
 _RELIEF_SECONDS: Final = 5.0
@@ -31,6 +31,12 @@ class SparedJournal(Journal):
         super().__init__(state_directory, **options)
         self._output = output
         output.held = self.is_ours
+
+    async def open(self, now: datetime) -> Opened:
+        opened = await super().open(now)
+        tasks = opened.book.tasks.values()
+        self._output.open_runs = frozenset(run.run_id for task in tasks for run in task.runs)
+        return opened
 
     async def close(self) -> None:
         # While the place is still ours: the next daemon may come as soon as it is closed.

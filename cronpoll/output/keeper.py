@@ -17,7 +17,7 @@ import select
 import stat
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from datetime import datetime
@@ -96,7 +96,8 @@ class Keeper:
     `names`: tasks that are known, for files that do not say whose they are. `tell`: takes what
     runs of an earlier daemon still print. `held`: whether the state directory is still the
     daemon's, asked from any thread. While it is not, nothing there is written or removed: it may
-    belong to another daemon by now.
+    belong to another daemon by now. `open_runs`: those that an earlier daemon has not seen to their
+    end, as the record says; None if it is not known. What the others have printed is in the log.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Keeper:
         tell: Tell = lambda _: None,
     ) -> None:
         self.held: Callable[[], bool] = lambda: True
+        self.open_runs: Collection[str] | None = None
         self._place = Place(state_directory)
         self._clock = clock
         self._limits = limits
@@ -585,6 +587,10 @@ class Keeper:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         recording.lingering = True
+        if self.open_runs is not None and label.run_id not in self.open_runs:
+            recording.feed = Mute(header.task, label.run_id, self._tell, self._clock)
+            self._look_at(recording, [])
+            recording.feed = feed
         if not recording.written_by_others():
             self._wind_up(recording)
 

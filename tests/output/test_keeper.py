@@ -241,6 +241,22 @@ def test_a_process_that_outlives_its_daemon_is_followed_by_the_next(room: Room) 
     ]
 
 
+@pytest.mark.parametrize("open_runs", [(), ("ab12-1",)], ids=["over", "in progress"])
+def test_what_is_in_the_log_already_is_not_said_again_after_a_crash(
+    room: Room, open_runs: tuple[str, ...]
+) -> None:
+    room.keeper._pause_until = SystemClock().monotonic() + 3_600  # it looks at the end alone,
+    room.keeper._may_finish = lambda _: False  # type: ignore[method-assign]  # and is busy then
+    room.run("echo one; echo two >&2")
+    room.kill()
+    room.keeper.open_runs = open_runs
+    room.keeper.begin()
+    room.settle()
+    said = [event.text for event in room.events if isinstance(event, e.TaskOutput)]
+    assert said == ["one", "two"] * (1 + len(open_runs))
+    assert room.texts() == ["o one", "e two"]
+
+
 def test_files_without_an_index_are_finished_with_the_name_that_is_known(room: Room) -> None:
     killed_over(room, "echo one")
     for path in (room.directory / "output").glob("*.idx"):

@@ -14,6 +14,7 @@ import pytest
 
 from cronpoll.core import events as e
 from cronpoll.core.errors import StoreWriteError
+from cronpoll.core.model import Options
 from cronpoll.daemon.spared import SparedJournal
 from cronpoll.output import disk
 from cronpoll.output.feeding import Mute
@@ -88,6 +89,28 @@ async def opened_and_closed(journal: Journal) -> None:
         await journal.checkpoint(opened.book, now, opened.position)
     finally:
         await journal.close()
+
+
+def test_the_next_daemon_knows_which_runs_were_not_seen_to_their_end(tmp_path: Path) -> None:
+    room, now = Room(tmp_path), SystemClock().wall()
+
+    async def recorded() -> None:
+        journal = Journal(str(tmp_path))
+        opened = await journal.open(now)
+        done = await journal.checkpoint(opened.book, now, opened.position)
+        options = Options()
+        added = e.TaskAdded(now, "t", "* * * * *", 1, "UTC", options, settled_until=now)
+        starts = [
+            e.TaskRunStarted(now, "t", now + timedelta(minutes=minute), now, run, "due", False)
+            for minute, run in enumerate(["ab12-1", "ab12-2"])
+        ]
+        end = e.TaskRunCompleted(now, "t", 1, "ab12-1", True)
+        await journal.append([added, starts[0], end, starts[1]], done.position)
+        await journal.close()
+        await opened_and_closed(SparedJournal(str(tmp_path), room.keeper))
+
+    asyncio.run(recorded())
+    assert room.keeper.open_runs == {"ab12-2"}
 
 
 @needs_root
