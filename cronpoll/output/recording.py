@@ -131,11 +131,12 @@ class Recording:
             for stream in dict.fromkeys([*(each for each in order if each in grown), *grown]):
                 self._feed(stream, grown[stream])
                 marks.append(self._advance(stream, grown[stream], ms))
-        for stream in () if self.brief else grown:  # at its end nobody asks any more
-            # Not what has come since: `_rewritten` compares with what ends here.
-            count = min(self._size[stream], _SEEN_BYTES)
+        for stream in grown:
+            # Not what has come since: `_rewritten` compares with what ends here. At the end of a
+            # run few ask any more: nothing is known then.
+            count = 0 if self.brief else min(self._size[stream], _SEEN_BYTES)
             begin = self._size[stream] - count
-            self._seen[stream] = os.pread(self._handle(stream), count, begin)
+            self._seen[stream] = os.pread(self._handle(stream), count, begin) if count else b""
         try:
             self._append(*marks)
         finally:  # on a full disk, too: it may be this run that has filled it

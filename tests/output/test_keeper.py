@@ -325,6 +325,23 @@ def test_what_is_printed_in_the_background_after_the_end_is_kept(room: Room) -> 
     assert room.texts() == ["o done", "o late"]
 
 
+def test_what_comes_late_is_not_taken_for_output_that_was_emptied(room: Room) -> None:
+    for name in ("first", "second"):
+        os.mkfifo(room.directory / name)
+    child, handed = room.start(
+        "echo one; read x < first; echo two; (read x < second; echo late) & exit 0"
+    )
+    room.eventually(lambda: room.events, "it was looked at")
+    (room.directory / "first").write_text("x")
+    room.over(child.wait(), handed)
+    room.eventually(lambda: room.last().state == "ok", "the run is over")
+    (room.directory / "second").write_text("x")
+    room.eventually(lambda: room.files() == [".ok"], "nobody writes any more")
+    assert room.texts() == ["o one", "o two", "o late"]
+    said = [event.text for event in room.events if isinstance(event, e.TaskOutput)]
+    assert said == ["one", "two", "late"]
+
+
 def test_a_process_that_empties_its_output_loses_what_was_there_and_that_is_said(
     room: Room,
 ) -> None:
