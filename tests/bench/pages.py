@@ -44,6 +44,8 @@ CLIENTS = 50
 FOLLOWERS = 20
 LIVE = 100
 PAGE_BYTES = 200_000
+MEMORY_MB = 2_000
+"""As the unit of the page has it."""
 READY_SECONDS = 12.0
 """For the server to start and read, before the minute comes."""
 
@@ -70,7 +72,9 @@ def run(smoke: bool) -> list[Row]:
         bytes_.limit("largest", PAGE_BYTES)
         if tasks >= 10_000:
             first.limit("server", 150.0 if tasks == 10_000 else 300.0)
-        rows += [first, scrape, bytes_]
+        memory = Row("pages, memory", f"{tasks:,} tasks", "MB", {"server": [seen.memory]})
+        memory.limit("server", MEMORY_MB)
+        rows += [first, scrape, bytes_, memory]
     return [*rows, _live_row(3.0 if smoke else 20.0)]
 
 
@@ -87,19 +91,20 @@ def _live_row(seconds: float) -> Row:
 
 
 class Asked(NamedTuple):
-    """Milliseconds that the overview and the metrics take, each asked five times; and the bytes of
-    the largest page."""
+    """Milliseconds that the overview and the metrics take, each asked five times; the bytes of the
+    largest page; and the megabytes that the server holds then."""
 
     took: list[float]
     scraped: list[float]
     largest: int
+    memory: float
 
 
 def _first_page(tasks: int) -> Asked:
     """Of tasks that have all run once within the last hour."""
     with tempfile.TemporaryDirectory(prefix="cronpoll-bench-") as directory:
         asyncio.run(_lived(directory, tasks))
-        with _served(directory) as (address, _):
+        with _served(directory) as (address, process):
             largest = len(_answer(address))
             took = [_timed(address, b"/") for _ in range(5)]
             _timed(address, b"/metrics")  # the first one makes all lines
@@ -112,7 +117,8 @@ def _first_page(tasks: int) -> Asked:
                 b"/spread",
             ):
                 largest = max(largest, len(_answer(address, path)))
-            return Asked(took, scraped, largest)
+            memory = psutil.Process(process.pid).memory_info().rss
+            return Asked(took, scraped, largest, memory / 1e6)
 
 
 def _timed(address: tuple[str, int], path: bytes) -> float:
