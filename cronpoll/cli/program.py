@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-import cronpoll
 from cronpoll.cli.common import NO, UNREACHABLE, fail
 from cronpoll.core.errors import CronpollError, RegistrationError
 from cronpoll.runtime.observe import StreamLog
@@ -63,7 +62,7 @@ def _tasks(place: str) -> Tasks:
 
 def _where(error: BaseException) -> str:
     """The line of their own code that led to it."""
-    ours = os.path.dirname(cronpoll.__file__)
+    ours = os.path.dirname(os.path.dirname(__file__))
     for frame in reversed(extract_tb(error.__traceback__)):
         if not frame.filename.startswith((ours, "<")):
             return f"{os.path.relpath(frame.filename)}:{frame.lineno}: "
