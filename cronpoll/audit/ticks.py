@@ -130,6 +130,11 @@ class Ticks:
         self._next: datetime | None = None
 
     @property
+    def most_a_day(self) -> int:
+        """How many times a day has at most."""
+        return len(self._minutes or range(60)) * len(self._hours or range(24))
+
+    @property
     def rare(self) -> bool:
         """Whether there can be years between two due minutes."""
         return self._days is not None and self._months is not None
@@ -346,6 +351,8 @@ class Chosen:
         if nominals.rare:
             self._span = _SEARCH_DAYS * _DAY
         self._step = max(_DAY, self._early + self._late)
+        steps = 3 * -(-self._step // _DAY)  # what is known reaches over two, or nothing is gained
+        self._kept = min(_KEPT_PERIODS, 64 + steps * nominals.most_a_day)
         self._times: list[datetime] = []
         self._periods: list[datetime] = []  # those whose times they are
         self._low = self._high = _LONG_AGO
@@ -371,7 +378,7 @@ class Chosen:
     def chosen(self, nominal: datetime) -> datetime | None:
         """The time that the period is given, or None if there is none for it."""
         if nominal not in self._known:
-            if len(self._known) >= _KEPT_PERIODS:
+            if len(self._known) >= self._kept:
                 self._known.clear()
             self._known[nominal] = self._drawn(nominal) if self._thinkable(nominal) else None
         return self._known[nominal]
@@ -381,12 +388,11 @@ class Chosen:
         if start == end:
             return nominal if self.allowed(nominal) else None
         seed = self._spread.seed
-        form = {"stable": "%Y-%m-%dT%H:%M:%SZ", "daily": "%Y-%m-%d", "weekly": "%G-W%V"}[
-            seed.strategy
-        ]
-        key = (nominal if seed.strategy == "stable" else nominal.astimezone(self._zone)).strftime(
-            form
-        )
+        if seed.strategy == "stable":
+            key = f"{nominal.isoformat()[:19]}Z"  # faster than `strftime`
+        else:
+            form = "%Y-%m-%d" if seed.strategy == "daily" else "%G-W%V"
+            key = nominal.astimezone(self._zone).strftime(form)
         material = f"{self._name}\n{key}\n{seed.salt}"
         state = int.from_bytes(sha256(material.encode()).digest()[:8], "big")
         length = int((end - start).total_seconds())
@@ -524,7 +530,7 @@ class Chosen:
             return
         if (
             not self._low - _WIDEST <= at <= self._high + _WIDEST
-            or len(self._times) > _KEPT_PERIODS
+            or len(self._times) > self._kept
         ):
             self._times, self._periods, self._low, self._high = [], [], at, at
             self._refused_below = self._refused_above = 0
@@ -544,10 +550,20 @@ class Chosen:
 
     def _widen_to(self, high: datetime) -> None:
         found, refused = self._all(self._high, high)
+        if len(self._times) > 2 * self._kept:
+            self._forget(len(self._times) - self._kept)
         self._times += [due for due, _ in found]
         self._periods += [period for _, period in found]
         self._high = high
         self._refused_above = 0 if found else self._refused_above + refused
+
+    def _forget(self, number: int) -> None:
+        """So many of the lowest are not known any more, together with those of the same second."""
+        while self._times[number] == self._times[number - 1] and number < len(self._times) - 1:
+            number += 1
+        self._low = self._times[number - 1]
+        self._refused_below = 0
+        del self._times[:number], self._periods[:number]
 
     def _hopeless(self, refused: int, far: timedelta) -> bool:
         """Whether so much was looked at in vain that nothing is to be expected any more."""
