@@ -528,10 +528,7 @@ class Chosen:
         far."""
         if self._low <= at <= self._high:
             return
-        if (
-            not self._low - _WIDEST <= at <= self._high + _WIDEST
-            or len(self._times) > self._kept
-        ):
+        if not self._low - _WIDEST <= at <= self._high + _WIDEST or len(self._times) > self._kept:
             self._times, self._periods, self._low, self._high = [], [], at, at
             self._refused_below = self._refused_above = 0
         elif at > self._high:
