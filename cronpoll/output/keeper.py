@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from datetime import datetime
+from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
@@ -449,9 +450,14 @@ class Keeper:
             if kind in _STREAM_OF:
                 self._orders.setdefault(stem, []).append(_STREAM_OF[kind])
 
+    def _more_of(self, stem: str) -> Sequence[Stream]:
+        self._take_orders()
+        return self._orders.pop(stem, [])
+
     def _look_at(self, recording: Recording, order: Sequence[Stream]) -> bool:
         try:
-            return recording.look(order, self._clock.wall())
+            more = partial(self._more_of, recording.stem)
+            return recording.look(order, self._clock.wall(), more)
         except FileNotFoundError:  # somebody has removed it
             self._forget(recording)
         except OSError:  # a full disk: the times of these lines are lost, not more

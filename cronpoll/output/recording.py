@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import groupby
@@ -26,6 +26,7 @@ _READ_LIMIT: Final = 8 * _CHUNK
 """What is looked at in one go, for the log; more is a flood, and is not even read."""
 _MERGE_LIMIT: Final = 4 * _CHUNK
 """Up to this, the order of lines between the two streams is worked out."""
+_LOOKS_FOR_ORDER: Final = 4
 _SEEN_BYTES: Final = 16
 _NO_HOLES_LIMIT: Final = 8 * _CHUNK
 """Where a file system has no holes: how large a file may become before all but its beginning is cut
@@ -105,12 +106,21 @@ class Recording:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def look(self, order: Sequence[Stream], now: datetime) -> bool:
+    def look(
+        self, order: Sequence[Stream], now: datetime, more: Callable[[], Sequence[Stream]] = tuple
+    ) -> bool:
         """Take in what has come since the last look. `order`: which stream was written to, one
-        after the other, as far as that is known. Whether there was something."""
+        after the other, as far as that is known; `more`: and since then. Whether there was
+        something."""
+        sizes = {stream: self._size_now(stream) for stream in STREAMS}
+        for _ in range(_LOOKS_FOR_ORDER):
+            # What came between these calls, or since the order was asked for, has no place in it.
+            if sizes["stderr"] == self._size["stderr"] or not (came := more()):
+                break
+            order = [*order, *came]
+            sizes = {stream: self._size_now(stream) for stream in STREAMS}
         grown: dict[Stream, int] = {}
-        for stream in STREAMS:
-            size = self._size_now(stream)
+        for stream, size in sizes.items():
             if size < self._size[stream] or (size > self._size[stream] and self._rewritten(stream)):
                 self._append(cut := CutOff(stream, self._end(stream)))
                 self._cut(cut)

@@ -20,7 +20,7 @@ from cronpoll.output import disk
 from cronpoll.output.capturing import create
 from cronpoll.output.feeding import Feed
 from cronpoll.output.limits import Limits
-from cronpoll.output.names import Place
+from cronpoll.output.names import STREAMS, Place, Stream
 from cronpoll.output.reading import KeptRun, OutputReader, Position
 from cronpoll.output.recording import Recording
 from cronpoll.output.records import Header
@@ -108,6 +108,40 @@ def test_what_is_written_during_a_look_is_taken_by_the_next(tmp_path: Path) -> N
     recording.close()
     os.close(out)
     os.close(err)
+
+
+def test_what_is_written_in_the_middle_of_a_look_keeps_its_order(tmp_path: Path) -> None:
+    place, now, taken = Place(str(tmp_path)), SystemClock().wall(), []
+    os.makedirs(place.live)
+    files = {stream: create(place.raw("stem", stream)) for stream in STREAMS}
+    written: list[Stream] = []
+
+    def write(number: int) -> None:
+        for stream in STREAMS:
+            os.write(files[stream], f"{stream} {number}\n".encode())
+            written.append(stream)
+
+    def came() -> list[Stream]:
+        found, written[:] = [*written], []
+        return found
+
+    class Meanwhile(Recording):
+        def _size_now(self, stream: Stream) -> int:
+            if stream == "stderr" and len(taken) == 0:
+                taken.append(b"")
+                write(2)
+            return super()._size_now(stream)
+
+    feed = Feed("job", "ab12-1", lambda _: None, SystemClock())
+    feed.take = lambda _, data: taken.append(data)  # type: ignore[method-assign]
+    recording = Meanwhile(place, "stem", Header("job", "ab12-1", now), feed, Limits())
+    write(1)
+    assert recording.look(came(), now, came)
+    expected = ["stdout 1", "stderr 1", "stdout 2", "stderr 2"]
+    assert b"".join(taken).decode().splitlines() == expected
+    recording.close()
+    for handle in files.values():
+        os.close(handle)
 
 
 def test_a_run_in_progress_is_followed(room: Room) -> None:
