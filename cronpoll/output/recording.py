@@ -112,13 +112,7 @@ class Recording:
         """Take in what has come since the last look. `order`: which stream was written to, one
         after the other, as far as that is known; `more`: and since then. Whether there was
         something."""
-        sizes = {stream: self._size_now(stream) for stream in STREAMS}
-        for _ in range(_LOOKS_FOR_ORDER):
-            # What came between these calls, or since the order was asked for, has no place in it.
-            if sizes["stderr"] == self._size["stderr"] or not (came := more()):
-                break
-            order = [*order, *came]
-            sizes = {stream: self._size_now(stream) for stream in STREAMS}
+        sizes, order = self._sizes_now(order, more)
         grown: dict[Stream, int] = {}
         for stream, size in sizes.items():
             if size < self._size[stream] or (size > self._size[stream] and self._rewritten(stream)):
@@ -153,6 +147,19 @@ class Recording:
             if self._index is not None or not self.brief:
                 self.trim()
         return True
+
+    def _sizes_now(
+        self, order: Sequence[Stream], more: Callable[[], Sequence[Stream]]
+    ) -> tuple[dict[Stream, int], Sequence[Stream]]:
+        """How large its files are, and in which order they became so. What comes between two of
+        these calls, or since the order was asked for, has no place in it: one asks again."""
+        sizes = {stream: self._size_now(stream) for stream in STREAMS}
+        for _ in range(_LOOKS_FOR_ORDER):
+            if sizes["stderr"] == self._size["stderr"] or not (came := more()):
+                break
+            order = [*order, *came]
+            sizes = {stream: self._size_now(stream) for stream in STREAMS}
+        return sizes, order
 
     def wrote(self, stream: Stream, size: int, at: datetime) -> None:
         """So much was written there by ourselves, which nobody has to look for."""
