@@ -21,8 +21,8 @@ from cronpoll.core.registrations import Checked
 from cronpoll.files import appearance
 from cronpoll.output.keeper import Keeper
 from cronpoll.runtime.accounts import account_of
+from cronpoll.runtime.changes import bulk_work
 from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.engine import bulk_work
 from cronpoll.runtime.processes import Command, IsolatedCall
 from cronpoll.runtime.spawning import Surroundings
 

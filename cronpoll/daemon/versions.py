@@ -33,8 +33,8 @@ from cronpoll.daemon.wire import Reloaded
 from cronpoll.files import replace_file
 from cronpoll.output.keeper import Keeper
 from cronpoll.output.limits import Limits
+from cronpoll.runtime.changes import bulk_work
 from cronpoll.runtime.clock import Clock
-from cronpoll.runtime.engine import bulk_work
 from cronpoll.runtime.hostzone import HostZone
 from cronpoll.runtime.runs import ThreadPerCall, describe
 from cronpoll.runtime.whereabouts import default_state_directory

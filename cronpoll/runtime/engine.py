@@ -28,16 +28,13 @@ Callbacks, signals and reloads never change state; they leave a note and wake th
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import sys
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from cronpoll.core import events as e
 from cronpoll.core import orders, steps
@@ -49,11 +46,12 @@ from cronpoll.core.errors import (
     StopSchedulerError,
     StoreWriteError,
 )
-from cronpoll.core.model import Book, Operator, Registration, TaskConfig
+from cronpoll.core.model import Book, Operator, Registration
 from cronpoll.core.notices import late_since
-from cronpoll.core.reconcile import PIECE, Reconciled, amended, in_pieces
+from cronpoll.core.reconcile import PIECE, Reconciled
 from cronpoll.core.steps import Now, Step
 from cronpoll.runtime.admission import Admission
+from cronpoll.runtime.changes import Answers, Change, Prepared, bulk_work
 from cronpoll.runtime.clock import Clock, Waker
 from cronpoll.runtime.clockwatch import (
     ASK_SECONDS,
@@ -67,7 +65,7 @@ from cronpoll.runtime.clockwatch import (
 from cronpoll.runtime.deciding import Batch, Decider
 from cronpoll.runtime.hostzone import ZoneSource
 from cronpoll.runtime.ledger import Ledger
-from cronpoll.runtime.observe import Observer
+from cronpoll.runtime.observe import InOrder, Observer
 from cronpoll.runtime.occupied import Occupied
 from cronpoll.runtime.orders import Orders, refuse
 from cronpoll.runtime.polling import Polling
@@ -91,45 +89,8 @@ _FAILED: Final = "the scheduler failed and starts nothing more"
 _LOOKS: Final = 1_000
 """Tasks of a new list of registrations that are looked at in one cycle."""
 
-_LINES: Final = 100
-"""Of the log, that are written in one go: a few milliseconds."""
-
-_INTERVAL_SECONDS: Final = 0.0005
-"""Shorter than a piece of work, so that a thread has reason to ask."""
-
 _DRAWS: Final = 64
 """Periods that are drawn in one cycle, beside those that are free: a millisecond or two."""
-
-
-_FORESEEN_SECONDS: Final = 3.0
-"""How old an answer may be that was worked out ahead: its events bear the time at which that began.
-"""
-
-
-class Foreseen(NamedTuple):
-    """What follows from a list of registrations, worked out ahead: at which time, who waited for a
-    slot then, and to whom something has happened since."""
-
-    outcome: Reconciled
-    now: Now
-    waiting: Collection[str]
-    concerned: set[str | None]
-
-
-class Prepared(NamedTuple):
-    """What a list of registrations means where the host's zone is `host`: a config for each."""
-
-    host: str
-    wanted: list[tuple[str, TaskConfig]]
-    foreseen: Foreseen | None = None
-
-
-class Change(NamedTuple):
-    """A request for other registrations, answered through its future."""
-
-    registrations: Sequence[Registration]
-    done: asyncio.Future[Reconciled]
-    prepared: Prepared | None = None
 
 
 class Phase(IntEnum):
@@ -155,11 +116,10 @@ class Engine:
         of_failure: OfFailure | None = None,
     ) -> None:
         self._clock = clock
-        self._observer = observer
-        self._level = observer.level
+        self._log = InOrder(observer)
         self._host_zone = host_zone
         self._max_concurrent = max_concurrent
-        self.ledger = Ledger(store, clock, self._emit)
+        self.ledger = Ledger(store, clock, self._log)
         self._roster = Roster(host_zone())
         self._agenda = self._roster.agenda
         self._entries = self._roster.entries
@@ -171,6 +131,7 @@ class Engine:
         self._changes: list[Change] = []
         self._orders = Orders()
         self._admission = Admission(max_concurrent)
+        self._answers = Answers(self._roster, self.ledger, self._admission, self._now)
         self._notes: list[e.Event] = []
         self._occupied = Occupied(store.place, clock, processes, self._tell, self._look_soon)
         self.underway = Underway(
@@ -198,8 +159,6 @@ class Engine:
         self._stop_deadline: float | None = None
         self._stop_error: BaseException | None = None
         self._loop_task: asyncio.Task[None] | None = None
-        self._unsaid: deque[tuple[e.Event, BaseException | None]] = deque()
-        self._saying: asyncio.Task[None] | None = None
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -207,7 +166,7 @@ class Engine:
         """Open the store, take the registrations over, begin. If it fails, everything is as
         before."""
         with bulk_work(len(registrations)):
-            prepared = await self._prepared(registrations, self._host_zone().key)
+            prepared = await self._answers.prepared(registrations, self._host_zone().key)
             return await self._start(registrations, prepared)
 
     async def _start(self, registrations: Sequence[Registration], prepared: Prepared) -> Reconciled:
@@ -223,10 +182,10 @@ class Engine:
             self._decider.begin(instance, self.book.tasks)
             self._clocks = ClockWatch(now, elapsed)
             self._doubt(now, elapsed)
-            self._polling = Polling(self._roster, now, self._emit)
+            self._polling = Polling(self._roster, now, self._log)
             identifier, zone = self.book.scheduler_identifier, self._roster.calendar.zones.host.key
             for found in findings:  # told also if nothing can be written: it was done
-                self._emit(found)
+                self._log(found)
             boot = self._clock.boot_id()
             started = e.InstanceStarted(now, identifier, instance, zone, self._max_concurrent, boot)
             with self._at_work():
@@ -249,11 +208,11 @@ class Engine:
     async def change(self, registrations: Sequence[Registration]) -> Reconciled:
         """Replace the registrations. If it fails, the previous ones stay in force."""
         self._must_be_alive()
-        prepared = await self._prepared(registrations, self._host_zone().key)
+        prepared = await self._answers.prepared(registrations, self._host_zone().key)
         large = len(registrations) > PIECE
         with self.ledger.overheard() as concerned:
             if large:
-                prepared = await self._foreseen(registrations, prepared, concerned)
+                prepared = await self._answers.foreseen(prepared, concerned)
             self._must_be_alive()
             done: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
             self._changes.append(Change(registrations, done, prepared))
@@ -261,8 +220,7 @@ class Engine:
             # A caller who gives up while it waits takes the request back, unless it is being served
             # already.
             outcome = await done
-        if self._saying is not None:
-            await asyncio.shield(self._saying)
+        await self._log.caught_up()
         return outcome
 
     async def order(self, wanted: orders.Wanted, name: str, by: Operator | None = None) -> str:
@@ -379,8 +337,7 @@ class Engine:
             self._stop_error = error
             raise
         finally:
-            while self._unsaid:
-                self._observer(*self._unsaid.popleft())
+            self._log.catch_up()
             self._entries.clear()
             self.underway.leave()
             self._occupied.end()
@@ -398,7 +355,6 @@ class Engine:
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
-        self._level = self._observer.level
         notes, self._notes = self._notes, []
         for note in notes:
             self.ledger.record(note)
@@ -421,7 +377,7 @@ class Engine:
             # Time has passed on the disk. What was registered meanwhile must not be judged by an
             # earlier now.
             now, elapsed = self._clock.wall(), self._clock.monotonic()
-        polled = self._polling.begin(now, self._level)
+        polled = self._polling.begin(now, self._log.level)
         if polled is not None:
             self._check_host_zone(now)
         self._gather_looks(now, elapsed)
@@ -510,7 +466,7 @@ class Engine:
         waiting = self._belief.doubt(self.book.tasks.values(), now, elapsed)
         if waiting is not None:
             wait_ms = round((waiting.until - elapsed) * 1_000, 3)
-            self._emit(e.ClockNotBelieved(now, waiting.recorded, wait_ms))
+            self._log(e.ClockNotBelieved(now, waiting.recorded, wait_ms))
 
     # -- runs --------------------------------------------------------------------------------------
 
@@ -521,7 +477,7 @@ class Engine:
             self._notes.append(event)
             self._waker.wake()
         else:
-            self._emit(event)
+            self._log(event)
 
     def _look_at(self, name: str) -> None:
         self._look[name] = None
@@ -562,107 +518,21 @@ class Engine:
             self.ledger.waited()  # is part of it
             self._clocks.excuse(pulse.stop())
 
-    async def _prepared(self, registrations: Sequence[Registration], host: str) -> Prepared:
-        """The configs of many registrations, worked out in slices while the loop goes on.
-
-        They follow from the registrations and the host's zone and from nothing that can change in
-        between; whoever uses them asks whether the zone is still that one.
-        """
-        wanted: list[tuple[str, TaskConfig]] = []
-        for number, registration in enumerate(registrations, 1):
-            wanted.append((registration.name, self._roster.config_of(registration, host)))
-            if number % PIECE == 0:
-                await asyncio.sleep(0)
-        return Prepared(host, wanted)
-
-    async def _foreseen(
-        self, registrations: Sequence[Registration], prepared: Prepared, concerned: set[str | None]
-    ) -> Prepared:
-        """What follows from many registrations, worked out while the engine does its work, so that
-        no start waits for it. With windows that can take too long.
-
-        What happens and what is decided meanwhile is overheard. Whom it concerns is looked at anew
-        when the change is answered. For all others it is as if the change had been made at the time
-        at which this began.
-        """
-        if prepared.host != self._roster.calendar.zones.host.key:
-            return prepared
-        now, waiting = self._now(), self._admission.waiting()
-        with bulk_work(len(registrations)):
-            pieces = self._reconciled(prepared, now, waiting)
-            outcome = next(pieces)
-            for outcome in pieces:  # noqa: B007  the last one is meant
-                await asyncio.sleep(0)
-                if self._clock.monotonic() - now.elapsed > _FORESEEN_SECONDS:
-                    return prepared
-        return prepared._replace(foreseen=Foreseen(outcome, now, waiting, concerned))
-
-    def _as_foreseen(self, prepared: Prepared, now: Now) -> Iterator[Reconciled] | None:
-        """The answer that was worked out ahead, brought up to date; None if too much has happened
-        since."""
-        foreseen, waiting = prepared.foreseen, self._admission.waiting()
-        if foreseen is None:
-            return None
-        then = foreseen.now
-        by_both_clocks = now.elapsed - then.elapsed, (now.wall - then.wall).total_seconds()
-        names: set[Any] = foreseen.concerned.union(waiting, foreseen.waiting)
-        if (
-            None in names
-            or now.behind != then.behind
-            or not all(0 <= age <= _FORESEEN_SECONDS for age in by_both_clocks)
-        ):
-            return None
-        return amended(
-            foreseen.outcome,
-            names,
-            self.book,
-            prepared.wanted,
-            now,
-            self._roster.calendar,
-            waiting,
-        )
-
-    def _reconciled(
-        self,
-        prepared: Prepared,
-        now: Now,
-        waiting: Mapping[str, datetime],
-        *,
-        after_restart: bool = False,
-        boot_id: str = "",
-    ) -> Iterator[Reconciled]:
-        return in_pieces(
-            self.book,
-            prepared.wanted,
-            now,
-            self._roster.calendar,
-            after_restart=after_restart,
-            waiting=waiting,
-            boot_id=boot_id,
-        )
-
     async def _register(
         self,
         registrations: Sequence[Registration],
         preface: list[e.Event],
         *,
         after_restart: bool,
-        prepared: Prepared | None = None,
+        prepared: Prepared | None,
         boot_id: str = "",
     ) -> Reconciled:
         """Make the registrations the present ones: compute, make durable, fold. Raises with nothing
         changed."""
         at = self._now()
-        now, elapsed = at.wall, at.elapsed
-        roster, book = self._roster, self.book
-        host = roster.calendar.zones.host.key
-        if prepared is None or prepared.host != host:
-            prepared = await self._prepared(registrations, host)
-        waiting = self._admission.waiting()
-        pieces = self._as_foreseen(prepared, at) or self._reconciled(
-            prepared, at, waiting, after_restart=after_restart, boot_id=boot_id
+        outcome = await self._answers.to(
+            registrations, prepared, at, after_restart=after_restart, boot_id=boot_id
         )
-        outcome = await _last(pieces)
         batch = preface + outcome.events
         if batch:
             try:
@@ -673,7 +543,7 @@ class Engine:
                     raise
                 raise ScheduleTaskError(*named, error) from error
         with Allowance(_DRAWS):
-            for looks in roster.install(registrations, book, now, elapsed):
+            for looks in self._roster.install(registrations, self.book, at.wall, at.elapsed):
                 self._new.update(dict.fromkeys(looks))
                 await asyncio.sleep(0)
         # Any option can change what is owed: a minute that was to wait for the run may be allowed
@@ -683,12 +553,10 @@ class Engine:
         ]
         self._new.update(dict.fromkeys(changed))
         self._admission.keep(self._entries)
-        self._announce([*preface[:1], *outcome.events], outcome, now)
+        self._announce([*preface[:1], *outcome.events], outcome, at.wall)
         if after_restart:
-            await self._say()
-        elif self._unsaid and (self._saying is None or self._saying.done()):
-            self._saying = asyncio.get_running_loop().create_task(self._say())
-        self._polling.tasks_changed(now)
+            await self._log.caught_up()
+        self._polling.tasks_changed(at.wall)
         return outcome
 
     @staticmethod
@@ -705,28 +573,14 @@ class Engine:
         return (registrations[0].name, registrations[0].cron) if registrations else None
 
     def _announce(self, batch: list[e.Event], outcome: Reconciled, now: datetime) -> None:
-        """Say what a change has come to. Nobody waits for that to be said of a hundred thousand
-        tasks: it is said in pieces, and what happens meanwhile behind it."""
-        if len(batch) > PIECE:
-            self._unsaid += [(event, None) for event in batch if event.level >= self._level]
-        else:
-            for event in batch:
-                self._emit(event)
-        if self._level <= e.DEBUG:
+        """Say what a change has come to."""
+        self._log.tell(batch)
+        if self._log.level <= e.DEBUG:
             for name in outcome.preserved:
-                self._emit(e.TaskPreserved(now, name))
+                self._log(e.TaskPreserved(now, name))
             for name, entry in self._entries.items():
                 config = entry.state.config
-                self._emit(
-                    e.TaskScheduled(now, name, config.cron_expression, config.retry_delay_ms)
-                )
-
-    async def _say(self) -> None:
-        with bulk_work(len(self._unsaid)):
-            while self._unsaid:
-                for _ in range(min(_LINES, len(self._unsaid))):
-                    self._observer(*self._unsaid.popleft())
-                await asyncio.sleep(0)
+                self._log(e.TaskScheduled(now, name, config.cron_expression, config.retry_delay_ms))
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -761,8 +615,7 @@ class Engine:
             return 0
         self.ledger.concerns(batch.names)
         for event in batch.events:
-            if event.level >= self._level:
-                self._emit(event)
+            self._log(event)
         for name in batch.leaving:
             self._admission.leave(name)
         for entry, step in batch.steps:
@@ -794,14 +647,14 @@ class Engine:
     # -- polls -------------------------------------------------------------------------------------
 
     def _end_poll(self, minute: datetime, evaluated: int, executed: int, began: float) -> None:
-        if self._level <= e.DEBUG:
+        if self._log.level <= e.DEBUG:
             duration = round((self._clock.monotonic() - began) * 1_000, 3)
-            self._emit(e.PollCompleted(self._clock.wall(), minute, evaluated, executed, duration))
+            self._log(e.PollCompleted(self._clock.wall(), minute, evaluated, executed, duration))
 
     def _check_host_zone(self, now: datetime) -> None:
         host, known = self._host_zone(), self._roster.calendar.zones.host
         if host.key != known.key and self._phase is Phase.RUNNING:
-            self._emit(e.HostZoneChanged(now, known.key, host.key))
+            self._log(e.HostZoneChanged(now, known.key, host.key))
             unheard: asyncio.Future[Reconciled] = asyncio.get_running_loop().create_future()
             unheard.add_done_callback(lambda done: done.exception())
             self._changes.append(Change(self._roster.registrations, unheard))
@@ -835,7 +688,7 @@ class Engine:
                 self.underway.give_up(run, elapsed)
 
     async def _finish(self) -> None:
-        await self._say()
+        await self._log.caught_up()
         self._refuse_requests(None)
         now = self._clock.wall()
         self._watch_clock(
@@ -848,7 +701,7 @@ class Engine:
         except StoreWriteError as error:
             self._stop_error = error
         self._polling.over(now)
-        self._emit(stopped)
+        self._log(stopped)
 
     def _refuse_requests(self, error: BaseException | None) -> None:
         refusal = (
@@ -860,41 +713,3 @@ class Engine:
         for change in self._changes:
             refuse(change.done, StopSchedulerError(error or RuntimeError(refusal)))
         self._changes.clear()
-
-    def _emit(self, event: e.Event, error: BaseException | None = None) -> None:
-        if event.level < self._level:
-            return
-        if self._unsaid:
-            self._unsaid.append((event, error))
-        else:
-            self._observer(event, error)
-
-
-async def _last(pieces: Iterator[Reconciled]) -> Reconciled:
-    """What a computation comes to, while the loop goes on."""
-    outcome = next(pieces)
-    for outcome in pieces:  # noqa: B007  the last one is meant
-        await asyncio.sleep(0)
-    return outcome
-
-
-@contextmanager
-def bulk_work(number: int) -> Iterator[None]:
-    """While so many things are made or computed in one go.
-
-    No garbage collection: all those objects are new, and none is garbage. And threads get their
-    turn between two pieces, above all the one that writes the record of a start: the loop hands the
-    interpreter over for a moment only and has it back before a thread has woken up, and a thread
-    asks for it only when nobody else has had it for a whole interval.
-    """
-    if number < 1_000 or not gc.isenabled():
-        yield
-        return
-    interval = sys.getswitchinterval()
-    gc.disable()
-    sys.setswitchinterval(min(interval, _INTERVAL_SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        gc.enable()

@@ -10,21 +10,27 @@ only read must not pay.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
-from collections.abc import Callable, MutableMapping
+from collections import deque
+from collections.abc import Callable, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TextIO
 
 import msgspec
 
 from cronpoll.core.events import WARNING, Event, TaskOutput, TaskRunStarted
+from cronpoll.core.reconcile import PIECE
 from cronpoll.core.sentences import below, sentence
 from cronpoll.core.text import utc_text, visible, with_times
 
 TRACEBACK_LIMIT: Final = 20_000
 """Characters. A traceback of a deep recursion is cut in the middle of nowhere rather than filling a
 disk."""
+
+_LINES: Final = 100
+"""Written in one go: a few milliseconds."""
 
 _LEVELS: Final = {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical"}
 _PRIORITIES: Final = {10: 7, 20: 6, 30: 4, 40: 3, 50: 2}
@@ -70,6 +76,48 @@ class Guarded:
                     "this kind are not reported"
                 )
                 logging.getLogger("cronpoll").exception(text, type(event).__name__)
+
+
+class InOrder:
+    """Another observer, which is told of many events in pieces: nobody waits until a hundred
+    thousand are told. What comes meanwhile is told behind them."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._untold: deque[tuple[Event, BaseException | None]] = deque()
+        self._telling: asyncio.Task[None] | None = None
+
+    @property
+    def level(self) -> int:
+        return self._observer.level
+
+    def __call__(self, event: Event, error: BaseException | None = None) -> None:
+        if event.level < self._observer.level:
+            return
+        if self._untold:
+            self._untold.append((event, error))
+        else:
+            self._observer(event, error)
+
+    def tell(self, events: Sequence[Event]) -> None:
+        if len(events) > PIECE:
+            self._untold += [(event, None) for event in events if event.level >= self.level]
+            self._telling = asyncio.get_running_loop().create_task(self.caught_up())
+        else:
+            for event in events:
+                self(event)
+
+    async def caught_up(self) -> None:
+        """Returns when everything is told."""
+        while self._untold:
+            for _ in range(min(_LINES, len(self._untold))):
+                self._observer(*self._untold.popleft())
+            await asyncio.sleep(0)
+
+    def catch_up(self) -> None:
+        """Tell everything now."""
+        while self._untold:
+            self._observer(*self._untold.popleft())
 
 
 class Silence:

@@ -22,8 +22,8 @@ from cronpoll.core.model import Book, TaskConfig
 from cronpoll.core.periods import Spread, Window
 from cronpoll.core.reconcile import PIECE, Reconciled, in_pieces
 from cronpoll.core.steps import Now
-from cronpoll.runtime import engine
-from cronpoll.runtime.engine import bulk_work
+from cronpoll.runtime import changes
+from cronpoll.runtime.changes import bulk_work
 from cronpoll.runtime.lifecycle import Lifecycle
 from cronpoll.runtime.roster import Roster
 from cronpoll.runtime.simulation.time import SimulatedLoop
@@ -332,7 +332,7 @@ def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[Now]:
         begun.append(now)
         return in_pieces(book, wanted, now, *rest, **more)
 
-    monkeypatch.setattr(engine, "in_pieces", noted)
+    monkeypatch.setattr(changes, "in_pieces", noted)
     return begun
 
 

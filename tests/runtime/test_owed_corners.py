@@ -452,7 +452,7 @@ async def test_an_unforeseen_error_in_a_change_is_answered_and_the_scheduler_goe
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("cronpoll.runtime.engine.in_pieces", broken)
+    monkeypatch.setattr("cronpoll.runtime.changes.in_pieces", broken)
     with pytest.raises(ZeroDivisionError):
         await scheduler.initialize([])
     await world.passes(minutes=2)

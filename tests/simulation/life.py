@@ -25,7 +25,7 @@ from cronpoll.core.errors import (
     StopRunRefusedError,
     SuspensionRefusedError,
 )
-from cronpoll.runtime import engine, ledger, roster
+from cronpoll.runtime import changes, engine, ledger, observe, roster
 from cronpoll.runtime.engine import Engine
 from cronpoll.runtime.runs import current_run
 from cronpoll.runtime.simulation.time import SimulatedLoop
@@ -586,7 +586,7 @@ def unless_planned(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 @contextlib.contextmanager
 def pieces(names: int) -> Iterator[None]:
     """So many names are computed with in one go."""
-    rooms: tuple[Any, ...] = (reconcile, engine, ledger, roster)
+    rooms: tuple[Any, ...] = (reconcile, engine, changes, observe, ledger, roster)
     before = reconcile.PIECE
     for room in rooms:
         room.PIECE = names
