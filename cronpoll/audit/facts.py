@@ -302,6 +302,12 @@ class Task:
         dues = ticks.forwards(since)
         return next((due for due, period in dues if not self.has_outcome(period)), None)
 
+    def wakes(self, settled: datetime) -> None:
+        """What was owed during a suspension, or before it, ends with it."""
+        self.settled = max(self.settled, settled)
+        self.retry = self.owed_at = self.owed_nominal = self.interrupted = None
+        self.on_start = None
+
     def first_due(self, now: datetime) -> datetime | None:
         """The first due instant that is open and has come."""
         ticks = self.ticks

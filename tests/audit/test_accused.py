@@ -105,6 +105,12 @@ LIVES = {
         "cLtJWpXwRGD8I9Is4kwmEeXe153H4Nh77mKBF0J5a3Yc039bK7t-osAhH6-JmkPstF9vSHUOpXV6txzDhETYA4"
         "aya5V3cAb1fwFtedb4"
     ),
+    "a log in which a suspension may have ended with the process, and a retry with it": (
+        "eNqFT81qwzAMfpWg43CLneCk83Wv0F1WevAatQlNrGDLGyzk3adAYeuhFF30Sd-PNENiHxkclLqsN7ralLt9WT"
+        "m7c6b5AAU_FFC27_s3AezTNYE7HJXIcFrbGfyZMYKzr1trKgUtYiuCNNB3gW3PNxm4GYIfVy8vo1OkIO1LcSsZ"
+        "fWLnv3rKcbU9NHqrq8aosx8SCp8iZe7llqOEcz-iQHC1XRT4kXIQYLRWMFKUDKv1oh6eltOEoYV_DJHqO04g7v"
+        "pwgecuf_m1ecweKHExDf6EsMgD8sylA8cx4_ILd4hz0w=="
+    ),
 }
 
 

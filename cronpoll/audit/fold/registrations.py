@@ -153,9 +153,7 @@ def resumed(facts: Facts, task: Task, event: e.TaskResumed) -> None:
         task.by_file = False
     task.last = event
     if not task.asleep:
-        task.settled = max(task.settled, passed_until(event, ended_at))
-        task.retry = task.owed_at = task.owed_nominal = task.interrupted = None
-        task.on_start = None
+        task.wakes(passed_until(event, ended_at))
         task.free = event.at
 
 

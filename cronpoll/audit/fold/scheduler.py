@@ -69,8 +69,10 @@ def _died(facts: Facts) -> None:
         for task in facts.tasks.values():
             task.ordered = {due for due in task.ordered if due > facts.torn_until}
             if task.asleep_until is not None and task.asleep_until <= torn:
-                task.settled = max(task.settled, facts.as_set(task.asleep_until))
-                task.suspended, task.asleep_until = False, None
+                task.suspended, ended_at = False, facts.as_set(task.asleep_until)
+                task.asleep_until = None
+                if not task.asleep:
+                    task.wakes(ended_at)
 
 
 def stopped(facts: Facts, _: e.SchedulerStopped) -> None:
