@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import click
@@ -294,7 +295,17 @@ def checked(file: str, now: datetime, host: tzinfo, rules: Rules) -> Registry:
 def known_or_fail(file: str, names: tuple[str, ...], registry: Registry) -> None:
     unknown = [name for name in names if name not in {task.name for task in registry.tasks}]
     if unknown:
-        fail(f"{file}: no such task: {', '.join(unknown)}", NO)
+        hint = meant(unknown, [task.name for task in registry.tasks])
+        fail(f"{file}: no such task: {', '.join(unknown)}{hint}", NO)
+
+
+def meant(unknown: Sequence[str], known: Iterable[str]) -> str:
+    """What was probably meant by a name that nobody has, if it is one: looked for among so many as
+    can be compared in no time."""
+    from cronpoll.core.values import close
+
+    hint = close(unknown[0], tuple(islice(known, 2_000))) if len(unknown) == 1 else None
+    return f"; did you mean {hint}?" if hint else ""
 
 
 def calendar_here() -> Calendar:

@@ -22,7 +22,7 @@ from cronpoll.cli.common import (
     with_place,
 )
 from cronpoll.cli.completing import complete_task
-from cronpoll.cli.record import book_of
+from cronpoll.cli.record import book_of, no_such_task
 from cronpoll.cli.tables import flowing
 from cronpoll.config.check import Rules, check
 from cronpoll.core.calendar import AnySchedule, schedule_of, upcoming
@@ -244,7 +244,7 @@ def _task_meant(name: str, file: str | None, state_dir: str | None, config: str 
     reader = reader_of(state_dir, config)
     state = book_of(reader).tasks.get(name)
     if state is None:
-        fail(f"no such task in {reader.place}: {name}", NO)
+        no_such_task(reader, name)
     problem = calendar.problem(state.config)
     if problem is not None:
         fail(f"the recorded schedule of {name} cannot be used: {problem}", NO)

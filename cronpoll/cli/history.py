@@ -10,8 +10,6 @@ from typing import Final
 import click
 
 from cronpoll.cli.common import (
-    NO,
-    fail,
     print_json,
     reader_of,
     since_given,
@@ -19,7 +17,7 @@ from cronpoll.cli.common import (
     with_place,
 )
 from cronpoll.cli.completing import complete_task
-from cronpoll.cli.record import HEADINGS, book_of, entry_cells, record_of
+from cronpoll.cli.record import HEADINGS, book_of, entry_cells, no_such_task, record_of
 from cronpoll.cli.tables import aligned, flowing, terminal_width
 from cronpoll.core import chronicle
 from cronpoll.core.changes import timing_said
@@ -67,7 +65,7 @@ def history(
     book = book_of(reader)
     found = chronicle.history(record_of(reader), task, alive=reader.holder().alive)
     if not found and task not in book.tasks:
-        fail(f"no such task in {reader.place}: {task}", NO)
+        no_such_task(reader, task)
     if since is not None:
         begin = since_given(since, zone)
         found = [

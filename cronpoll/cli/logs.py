@@ -22,7 +22,7 @@ from cronpoll.cli.common import (
     with_place,
 )
 from cronpoll.cli.completing import complete_task
-from cronpoll.cli.record import book_of
+from cronpoll.cli.record import book_of, no_such_task
 from cronpoll.cli.tables import flowing
 from cronpoll.core.text import visible
 from cronpoll.core.view import View
@@ -152,7 +152,7 @@ def _nothing(
     if as_json:
         sys.exit(NO)
     if not known:
-        fail(f"no such task in {reader.place}: {task}", NO)
+        no_such_task(reader, str(task))
     if text is not None:
         fail(f"no line with {text!r} is kept", NO)
     which = f"the run {run}" if run is not None else "any run"

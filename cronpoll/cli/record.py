@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, tzinfo
-from typing import Final
+from typing import Final, NoReturn
 
-from cronpoll.cli.common import UNREACHABLE, cannot_read, fail, nothing_in, state_of
+from cronpoll.cli.common import NO, UNREACHABLE, cannot_read, fail, meant, nothing_in, state_of
 from cronpoll.cli.tables import aligned
 from cronpoll.core.errors import CronpollError, abbreviate
 from cronpoll.core.events import Event
@@ -29,6 +29,11 @@ def book_of(reader: Reader) -> Book:
     if state is None:
         fail(nothing_in(reader.place), UNREACHABLE)
     return state.book
+
+
+def no_such_task(reader: Reader, *names: str) -> NoReturn:
+    hint = meant(names, book_of(reader).tasks)
+    fail(f"no such task in {reader.place}: {', '.join(names)}{hint}", NO)
 
 
 HEADINGS: Final = ("STARTED", "WHY", "DUE", "OUTCOME")

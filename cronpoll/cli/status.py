@@ -126,7 +126,9 @@ def status(
     report = _report_or_fail(reader, tasks, failing, as_json)
     unknown = sorted({*tasks} - {task.task for task in report.tasks})
     if unknown and not failing:
-        fail(f"no such task in {reader.place}: {', '.join(unknown)}", NO)
+        from cronpoll.cli.record import no_such_task
+
+        no_such_task(reader, *unknown)
     if nagios:
         from cronpoll.cli.nagios import verdict
 

@@ -21,7 +21,7 @@ from cronpoll.cli.common import (
     with_place,
 )
 from cronpoll.cli.completing import complete_task
-from cronpoll.cli.record import book_of, entry_lines, local_time, record_of
+from cronpoll.cli.record import book_of, entry_lines, local_time, no_such_task, record_of
 from cronpoll.cli.tables import flowing, terminal_width
 from cronpoll.core import chronicle
 from cronpoll.core.calendar import Calendar
@@ -59,7 +59,7 @@ def why(
     calendar = calendar_here()
     zone = calendar.zones.host.tzinfo if known is None else calendar.zones.named(known.config.zone)
     if known is None and not time:
-        fail(f"no such task in {reader.place}: {task}", NO)
+        no_such_task(reader, task)
     given = spoken(" ".join(time), now, zone) or _last_due(task, book, calendar, now)
     minutes = [floor_minute(moment) for moment in moments_given(given, zone)]
     alive = reader.holder().alive

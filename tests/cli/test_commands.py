@@ -103,7 +103,9 @@ def test_a_suspended_task_has_no_next_run(tmp_path: Path) -> None:
 
 
 def test_an_unknown_task_and_a_wrong_file_are_told(tmp_path: Path) -> None:
-    assert "no such task: nobody" in invoke("next", written(tmp_path), "nobody", code=1).output
+    assert "no such task: nobody\n" in invoke("next", written(tmp_path), "nobody", code=1).output
+    meant = "no such task: hourli; did you mean hourly?\n"
+    assert meant in invoke("next", written(tmp_path), "hourli", code=1).output
     assert 'unknown key "x"' in invoke("next", written(tmp_path, TASKS + "x = 1\n"), code=1).output
 
 

@@ -535,6 +535,10 @@ def test_an_unknown_task_is_told_and_nothing_else(living: Living) -> None:
         "",
         f"cronpoll: no such task in {living.state}: nobody\n",
     )
+    for command in ("status", "history", "why", "logs"):
+        done = living.command(command, "latter", "--state-dir", str(living.state))
+        said = f"cronpoll: no such task in {living.state}: latter; did you mean later?\n"
+        assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_a_registry_file_that_was_rejected_is_no_good_health(tmp_path: Path) -> None:
