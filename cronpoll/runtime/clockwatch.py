@@ -38,7 +38,7 @@ NOTHING: Final = Noticed()
 
 class ClockWatch:
     """`wall` and `elapsed` are one moment on both clocks. What passes from there on is a pause, not
-    a step of one of them."""
+    a step of one of them. `planned_pause`: until the next look."""
 
     def __init__(self, wall: datetime, elapsed: float) -> None:
         self._reference = wall, elapsed
@@ -59,6 +59,7 @@ class ClockWatch:
 
     def look(self, wall: datetime, elapsed: float) -> Noticed:
         late = elapsed - self._last_look - self.planned_pause
+        self.planned_pause = 0.0
         set_back = wall < self._last_wall
         self._last_wall, self._last_look = wall, elapsed
         step = self.drift(wall, elapsed)

@@ -317,7 +317,6 @@ class Engine:
         try:
             while not self._over():
                 await self._cycle()
-                self._clocks.planned_pause = 0.0
                 if not (self._work_left() or self._over()):
                     self._clocks.planned_pause = self._pause()
                     await self._clock.wait(self._clocks.planned_pause, self._waker)
@@ -375,8 +374,9 @@ class Engine:
         while self._changes:
             await self._answer_change(self._changes.pop(0))
             # Time has passed on the disk. What was registered meanwhile must not be judged by an
-            # earlier now.
+            # earlier now; and if the machine slept, that is said before what was missed by it.
             now, elapsed = self._clock.wall(), self._clock.monotonic()
+            self._watch_clock(now, elapsed)
         polled = self._polling.begin(now, self._log.level)
         if polled is not None:
             self._check_host_zone(now)

@@ -241,6 +241,26 @@ async def test_a_machine_that_sleeps_during_a_change_is_a_suspension() -> None:
     await world.stop()
 
 
+@simulated
+async def test_a_sleep_during_a_change_is_told_before_what_was_missed_by_it() -> None:
+    """Or the record would blame the scheduler for it."""
+    world = World("2026-03-02T12:00:10Z")
+    job = Registration("job", "5 12 * * *", nothing, minutes(1), catch_up="never")
+    await world.boot([job, *registrations(MANY)])
+    await world.passes(seconds=1)
+    engine = world.lifecycle.engine
+    assert engine is not None
+    change = asyncio.ensure_future(engine.change([job, *registrations(MANY, "0 4 * * *")]))
+    while not expressions(world.lifecycle) > {"5 12 * * *", "0 3 * * *"}:  # half of it is folded
+        await asyncio.sleep(0)
+    world.clock.suspend(minutes(10))
+    await change
+    await world.passes(minutes=3)
+    told = [event.__class__ for event in world.events("SuspensionDetected", "TaskMissed")]
+    assert told == [e.SuspensionDetected, e.TaskMissed]
+    await world.stop()
+
+
 class SlowAtFirst(MemoryStore):
     """Its first write takes half a minute."""
 
