@@ -608,6 +608,18 @@ def test_plan_need_not_know_what_follows_when_a_run_has_succeeded() -> None:
     assert judged(plan)[0] == []
 
 
+def test_plan_knows_what_starts_with_the_daemon_though_it_is_made_due_at_that_moment() -> None:
+    """By a run that starts with the daemon, too, and takes no time."""
+    asleep = TaskPlan("a", "0 0 * * *", (Behaviour(70.0371),), suspend=True)
+    first, last = (
+        TaskPlan(name, "", (Behaviour(70.0371, kind=kind),), after=after, on_start="daemon")
+        for name, kind, after in (("b", "thread", "a"), ("c", "coroutine", "b"))
+    )
+    steps = (Step(59.513, "nothing"),)
+    plan = Plan("2026-02-27T10:00:41Z", "UTC", (asleep, first, last), steps, rough=True)
+    assert judged(plan)[0] == []
+
+
 def test_a_log_may_tell_an_end_that_a_death_kept_from_becoming_durable() -> None:
     """Of a task that is not in the file any more: its run is found open at the next start."""
     task, other = (
@@ -622,6 +634,18 @@ def test_a_log_may_tell_an_end_that_a_death_kept_from_becoming_durable() -> None
     plan = Plan("2026-03-28T23:58:17Z", "UTC", (other,), steps, rough=True)
     told = [type(event).__name__ for event in lived(plan).log if getattr(event, "run_id", 0)]
     assert "TaskRunInterrupted" in told, "or nothing was lost"
+    assert judged(plan)[0] == []
+
+
+def test_a_log_may_lack_the_end_of_a_suspension_which_has_dropped_a_retry() -> None:
+    """The process has died about when the suspension was to end."""
+    task = TaskPlan("a", "* * * * *", (Behaviour(70.0371),), timeout=65)
+    steps = (
+        Step(30, "suspend"),
+        Step(1_000, "suspend", amount=61),
+        Step(59, "lost place", amount=0),
+    )
+    plan = Plan("2026-03-28T23:59:58Z", "UTC", (task,), steps, rough=True)
     assert judged(plan)[0] == []
 
 

@@ -114,7 +114,7 @@ class Foretelling(NamedTuple):
             (event.task_name, served(event, calendar))
             for event in done
             if isinstance(event, e.TaskRunStarted)
-            and (event.task_name, event.due_at) not in chained
+            and not (event.trigger == "owed" and (event.task_name, event.due_at) in chained)
             and (self.free is None or event.task_name in changed & self.free)
         }
         starts, may_wait, excused = set(), set(), {*excused}

@@ -349,6 +349,10 @@ def steps(
                 left_out=edited is None,
                 meanwhile=meanwhile,
             )
+        case "set clock" if deeds:
+            return Step(after, deed, amount=draw(pick(3, -3, 30, -500, -200_000)))
+        case "sleep" if deeds:  # longer ones can come between the end of an edit and its line
+            return Step(after, deed, amount=draw(pick(4, 50)))
         case "set clock":
             small = (3, -3, 4, 4) if rough else ()
             return Step(after, deed, amount=draw(pick(*SETS, *small)))
