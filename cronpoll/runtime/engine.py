@@ -132,7 +132,7 @@ class Engine:
         self._orders = Orders()
         self._admission = Admission(max_concurrent)
         self._answers = Answers(self._roster, self.ledger, self._admission, self._now)
-        self._notes: list[e.Event] = []
+        self._notes: list[tuple[e.Event, float]] = []  # and when that was, on the elapsed clock
         self._occupied = Occupied(store.place, clock, processes, self._tell, self._look_soon)
         self.underway = Underway(
             self._roster,
@@ -355,20 +355,25 @@ class Engine:
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
         notes, self._notes = self._notes, []
-        for note in notes:
-            self.ledger.record(note)
         ended, self.underway.ended = self.underway.ended, []
         behind: list[Run] = []
-        if ended and self._clocks.stepped(now, elapsed):
+        later: list[e.Event] = []
+        if (notes or ended) and self._clocks.stepped(now, elapsed):
             # In the order of time: a run that ended before the clock was set counts its retry from
             # an instant before that.
             behind = [
                 run for run in ended if self._clocks.stepped(run.ended_at or now, run.ended_elapsed)
             ]
             ended = [run for run in ended if run not in behind]
+            later = [note for note, then in notes if self._clocks.stepped(note.at, then)]
+        for note, _ in notes:
+            if note not in later:
+                self.ledger.record(note)
         for run in ended:
             self.underway.record_end(run)
         self._watch_clock(now, elapsed)
+        for note in later:
+            self.ledger.record(note)
         for run in behind:
             self.underway.record_end(run)
         while self._changes:
@@ -474,7 +479,7 @@ class Engine:
         """Something happened in or around a run: it is told now, or with the next cycle if it has
         to be written down."""
         if event.journaled:
-            self._notes.append(event)
+            self._notes.append((event, self._clock.monotonic()))
             self._waker.wake()
         else:
             self._log(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from cronpoll.audit.facts import (
     BOUND,
@@ -27,7 +27,7 @@ def instance_started(facts: Facts, event: e.InstanceStarted) -> None:
     ):
         _died(facts)
     if event.at < max(facts.active, facts.last_started, facts.last_end) - UNRECORDED:
-        _other_reading(facts)  # the clock was set while nothing ran
+        _other_reading(facts, event.at)  # the clock was set while nothing ran
     begun = facts.unset(event.at)
     for task in facts.tasks.values():
         # Delays are never longer than they can be.
@@ -109,15 +109,17 @@ def initialize_ends(facts: Facts, event: e.Event) -> None:
     facts.unfinished = isinstance(event, e.SchedulerInitializationFailed)
 
 
-def _other_reading(facts: Facts) -> None:
+def _other_reading(facts: Facts, at: datetime) -> None:
     """The clock was set: what was before and what comes now cannot be compared."""
     facts.steps += 1
     facts.last_started = facts.last_end = LONG_AGO
+    for task in facts.tasks.values():
+        task.free = min(task.free, at)  # what was in its way before is not in it for years
 
 
 def clock_stepped(facts: Facts, event: e.ClockStepped) -> None:
     facts.set_by = min(max(facts.set_by + timedelta(milliseconds=event.step_ms), -SPAN), SPAN)
-    _other_reading(facts)
+    _other_reading(facts, event.at)
     facts.free = facts.active = facts.stepped_at = event.at
     facts.believed = None
     facts.high = facts.earlier = event.at
