@@ -354,28 +354,7 @@ class Engine:
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
-        notes, self._notes = self._notes, []
-        ended, self.underway.ended = self.underway.ended, []
-        behind: list[Run] = []
-        later: list[e.Event] = []
-        if (notes or ended) and self._clocks.stepped(now, elapsed):
-            # In the order of time: a run that ended before the clock was set counts its retry from
-            # an instant before that.
-            behind = [
-                run for run in ended if self._clocks.stepped(run.ended_at or now, run.ended_elapsed)
-            ]
-            ended = [run for run in ended if run not in behind]
-            later = [note for note, then in notes if self._clocks.stepped(note.at, then)]
-        for note, _ in notes:
-            if note not in later:
-                self.ledger.record(note)
-        for run in ended:
-            self.underway.record_end(run)
-        self._watch_clock(now, elapsed)
-        for note in later:
-            self.ledger.record(note)
-        for run in behind:
-            self.underway.record_end(run)
+        self._take_down(now, elapsed)
         while self._changes:
             await self._answer_change(self._changes.pop(0))
             # Time has passed on the disk. What was registered meanwhile must not be judged by an
@@ -407,6 +386,29 @@ class Engine:
         if more or self._searching():
             await asyncio.sleep(0)  # between two pieces it is others' turn
         await self.ledger.compact(busy=bool(self.underway.ended or self.underway.runs))
+
+    def _take_down(self, now: datetime, elapsed: float) -> None:
+        """What has happened since the last cycle, and how the clock was set meanwhile, in the order
+        of time: a run that ended before that counts its retry from an instant before."""
+        notes, self._notes = self._notes, []
+        ended, self.underway.ended = self.underway.ended, []
+        later: list[e.Event] = []
+        behind: list[Run] = []
+        if (notes or ended) and self._clocks.stepped(now, elapsed):
+            stepped = self._clocks.stepped
+            later = [note for note, then in notes if stepped(note.at, then)]
+            behind = [run for run in ended if stepped(run.ended_at or now, run.ended_elapsed)]
+        for note, _ in notes:
+            if note not in later:
+                self.ledger.record(note)
+        for run in ended:
+            if run not in behind:
+                self.underway.record_end(run)
+        self._watch_clock(now, elapsed)
+        for note in later:
+            self.ledger.record(note)
+        for run in behind:
+            self.underway.record_end(run)
 
     def _gather_looks(self, now: datetime, elapsed: float) -> None:
         due, delayed = self._agenda.next_due(), self._agenda.next_delay()
