@@ -595,7 +595,9 @@ def settled_by_edit(facts: Facts, task: Task, event: e.TaskOverridden) -> dateti
     begins = opening(event.new_state, event.at)
     if event.settled_until is not None and facts.not_believed(event.at, event.settled_until):
         return max(begins, event.settled_until)
-    kept, owed_at = task.settled, event.owed_at
+    kept, owed_at, last = task.settled, event.owed_at, task.last
+    if event.reset and isinstance(last, e.TaskMissed) and last.was_owed and last.at == event.at:
+        owed_at = last.last_missed  # it is not owed any more, and the new schedule begins behind it
     if owed_at is not None and owed_at - event.at <= WRONG_CLOCK:
         kept = max(kept, owed_at)
     ahead = max(begins, kept, task.served or kept)

@@ -89,6 +89,21 @@ async def long_asleep() -> World:
     return world
 
 
+async def reset_in_the_minute_of_a_success() -> World:
+    """What a success has just made due is not owed any more: the schedule is edited, and that
+    resets."""
+    world = World("2026-03-05T02:59:30Z")
+    first = _task("first", "* * * * *", Job(seconds=20))
+    options: dict[str, Any] = {"on_change": "reset"}
+    then = Registration("then", "", Job(seconds=100), minutes(5), after="first", **options)
+    await world.boot([first, then])
+    await world.until("2026-03-05T03:04:30Z")
+    await world.reload([first, _task("then", "0-59 * * * *", Job(seconds=5), **options)])
+    await world.passes(minutes=10)
+    await world.stop()
+    return world
+
+
 async def left_out_asleep() -> World:
     """A name that is suspended by hand is left out, and comes back suspended; then it is
     resumed."""
@@ -472,6 +487,7 @@ LIVES: dict[str, Callable[[], Any]] = {
         both_edited,
         full_and_asleep,
         long_asleep,
+        reset_in_the_minute_of_a_success,
         left_out_asleep,
         left_out_asleep_over_a_restart,
         replaced_when_left_out,
