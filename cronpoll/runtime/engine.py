@@ -354,6 +354,7 @@ class Engine:
 
     async def _cycle(self) -> None:
         now, elapsed = self._clock.wall(), self._clock.monotonic()
+        self._log.ask_level()
         self._take_down(now, elapsed)
         while self._changes:
             await self._answer_change(self._changes.pop(0))

@@ -84,15 +84,16 @@ class InOrder:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
+        self.level = observer.level
         self._untold: deque[tuple[Event, BaseException | None]] = deque()
         self._telling: asyncio.Task[None] | None = None
 
-    @property
-    def level(self) -> int:
-        return self._observer.level
+    def ask_level(self) -> None:
+        """It may have changed. Once in a while is enough."""
+        self.level = self._observer.level
 
     def __call__(self, event: Event, error: BaseException | None = None) -> None:
-        if event.level < self._observer.level:
+        if event.level < self.level:
             return
         if self._untold:
             self._untold.append((event, error))
