@@ -124,24 +124,6 @@ async def abandoned_children() -> World:
     return world
 
 
-async def survivors_end_as_the_clock_is_set() -> World:
-    """The clock is set while a new instance waits for the end of what an earlier one left behind:
-    that is found out with it."""
-    world = World("2026-03-05T02:59:30Z", children=True)
-    child = world.processes.command(4_000, stubborn=True)
-    tasks = [task("deaf", "0,30 * * * *", child), task("often", "0-59 * * * *")]
-    await world.boot(tasks)
-    for by in (90_000, -7_200, -3 * 86_400):
-        await world.passes(minutes=32)
-        await world.crash()
-        await world.boot(tasks)
-        await world.passes(seconds=8)
-        world.clock.step(timedelta(seconds=by))
-        await world.passes(minutes=7)
-    await world.stop()
-    return world
-
-
 RECORDED: dict[str, Callable[[], Any]] = {
     **LIVES,
     **{
@@ -152,7 +134,6 @@ RECORDED: dict[str, Callable[[], Any]] = {
             torn,
             set_often,
             abandoned_children,
-            survivors_end_as_the_clock_is_set,
             wrong_clock,
         )
     },

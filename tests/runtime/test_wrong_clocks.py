@@ -329,3 +329,22 @@ async def test_nor_does_it_when_the_schedule_is_edited_again(on_change: str) -> 
     assert world.starts("backup")[-3:] == [
         f"2026-06-01T{time}Z" for time in ("10:45:00", "11:15:00", "11:45:00")
     ]
+
+
+@pytest.mark.parametrize("by", [timedelta(hours=25), timedelta(hours=-2), timedelta(days=-3)])
+@simulated
+async def test_what_ends_when_the_clock_is_found_set_is_recorded_behind_that(by: timedelta) -> None:
+    """A child of the daemon before is ended, and the clock is set meanwhile."""
+    world = World("2026-03-05T02:59:30Z", children=True)
+    child = world.processes.command(4_000, stubborn=True)
+    await world.boot([("deaf", "0 * * * *", child, minutes(5))])
+    await world.passes(minutes=5)
+    await world.crash()
+    await world.boot([("deaf", "0 * * * *", child, minutes(5))])
+    await world.passes(seconds=8)
+    world.clock.step(by)
+    await world.passes(minutes=5)
+    both = world.events("ClockStepped", "TaskSurvivorsGone")
+    assert [type(event).__name__ for event in both] == ["ClockStepped", "TaskSurvivorsGone"]
+    assert both[0].at == both[1].at
+    await world.stop()
