@@ -215,7 +215,9 @@ class Model:
         if (run.fails or run.cut == "timeout") and self.obliges(task, run) and not last:
             delay = plan.retry_delay * plan.backoff ** (task.attempt - 1)
             since_start = (now - min(run.started_at, now)).total_seconds()
-            task.retry = self.elapsed + max(delay, 1 - since_start)
+            delay = max(delay, 1 - since_start)
+            task.retry = self.elapsed + delay
+            task.retry_written = now + timedelta(seconds=delay), delay
 
     def succeeded(self, task: Task, run: Run) -> None:
         """What is started after this task is due now, for the same period; it comes before what
@@ -644,6 +646,12 @@ class Model:
     # -- the life ----------------------------------------------------------------------------------
 
     def boot(self) -> None:
+        for task in self.tasks.values():
+            if task.retry is not None and task.retry_written is not None:
+                # What was written down is an instant: the clock may show another time now.
+                at, delay = task.retry_written
+                left = min((at - self.now).total_seconds(), delay)
+                task.retry = self.elapsed + max(left, 0.0)
         self.waiting = None
         self.doubt()
         self.initialize()

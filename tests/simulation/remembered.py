@@ -112,6 +112,7 @@ class Task:
     due: datetime | None = None
     period: datetime | None = None
     retry: float | None = None
+    retry_written: tuple[datetime, float] | None = None
     owed: Owed | None = None
     interrupted: bool = False
     suspended: bool = False
