@@ -57,6 +57,12 @@ class ClockWatch:
         """So long something else was done than to look."""
         self._last_look += seconds
 
+    def moved(self, wall: datetime, elapsed: float) -> bool:
+        """Whether a step or a pause that nobody has taken note of lies before this moment: time
+        was waited for until the planned end at the latest."""
+        late = elapsed - self._last_look - self.planned_pause
+        return late > STEP_SECONDS or self.stepped(wall, elapsed)
+
     def look(self, wall: datetime, elapsed: float) -> Noticed:
         late = elapsed - self._last_look - self.planned_pause
         self.planned_pause = 0.0

@@ -389,16 +389,18 @@ class Engine:
         await self.ledger.compact(busy=bool(self.underway.ended or self.underway.runs))
 
     def _take_down(self, now: datetime, elapsed: float) -> None:
-        """What has happened since the last cycle, and how the clock was set meanwhile, in the order
-        of time: a run that ended before that counts its retry from an instant before."""
+        """What has happened since the last cycle, and how the clock was set or stood still
+        meanwhile, in the order of time: a run that ended before a step counts its retry from an
+        instant before, and one that ended after a sleep was not seen to by anybody until then."""
         notes, self._notes = self._notes, []
         ended, self.underway.ended = self.underway.ended, []
         later: list[e.Event] = []
         behind: list[Run] = []
-        if (notes or ended) and self._clocks.stepped(now, elapsed):
-            stepped = self._clocks.stepped
-            later = [note for note, then in notes if stepped(note.at, then)]
-            behind = [run for run in ended if stepped(run.ended_at or now, run.ended_elapsed)]
+        self._clocks.planned_pause += self.ledger.waited()  # the disk's time is no suspension
+        moved = self._clocks.moved
+        if (notes or ended) and moved(now, elapsed):
+            later = [note for note, then in notes if moved(note.at, then)]
+            behind = [run for run in ended if moved(run.ended_at or now, run.ended_elapsed)]
         for note, _ in notes:
             if note not in later:
                 self.ledger.record(note)

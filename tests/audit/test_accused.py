@@ -111,6 +111,13 @@ LIVES = {
         "fWLnv3rKcbU9NHqrq8aosx8SCp8iZe7llqOEcz-iQHC1XRT4kXIQYLRWMFKUDKv1oh6eltOEoYV_DJHqO04g7v"
         "pwgecuf_m1ecweKHExDf6EsMgD8sylA8cx4_ILd4hz0w=="
     ),
+    "a run that succeeded as the machine woke, when its timeout was long over": (
+        "eNqlUcFuwyAM_RXk40QrSJp05bpf6C6rqsklbImaQAVkmlbl32emqiWausvggs17tt_zGUJEH0FBIYp6IeVCyK"
+        "1YqVKqavMCHL6cNfT7vH2iIGI4BlC7PSeaOaXnGfAtGg8EX1ay5NAY0xAhRHcihsUh0Q8XMqhzntLeWXo-sMul"
+        "1MG0-NG50afiu7VYinIt-Rv2wRDeeTfGjiba813xx999Ho0eu8FQCKquJg44uNFSUImJX8VIQXI2VzHWsdh6g0"
+        "2AG0Fm-LrO0NpjaH8Lxv8J3t-bdT3z_ac56yxDprHvIRclH7Mp04KYH22OKAS1vyF6Y065YJHOzKUZPhXLNn7f"
+        "zmAi073Tx6z4KofPFDUGY5sbX060RPLlvQUV_Ug2Dfj5qp3Vo_cmIYrpGzRP2tk="
+    ),
 }
 
 
