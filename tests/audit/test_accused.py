@@ -118,6 +118,17 @@ LIVES = {
         "2AG0Fm-LrO0NpjaH8Lxv8J3t-bdT3z_ac56yxDprHvIRclH7Mp04KYH22OKAS1vyF6Y065YJHOzKUZPhXLNn7f"
         "zmAi073Tx6z4KofPFDUGY5sbX060RPLlvQUV_Ug2Dfj5qp3Vo_cmIYrpGzRP2tk="
     ),
+    "a log in which a success, and what it made due, was not durable when the process died": (
+        "eNqNU02P2jAQ_SvIx1UA811y20OlHtqqh15ahKKJMwGLxI7GNixF_PeOA7sQbVclySGa9-brPfsknAfyIhVjOZ73"
+        "5ZS_n6NpOpaplL9FIv5Yg4z-AKVLrYbPjQaOenA7J9LVSRioIx6Diqzh31kymfWeLi9Hc9zCXttAkb-aSikHcrIY"
+        "JZ4Cco4lG7zmHutkNb5CJVSOMb8lhCICi49y1okg9HTMCqzgKNIRZ-kar0M_10hawfA7HrJflnYishsEj0W25YmY"
+        "UmpyPs4OXm2z0HDI4B6JQ9p4JAoNs-OCOZiC90tEDS8ZeI91413b0TXtnOlJHDRzDvGvtkUrS-nbWkUg8NqabzHj"
+        "E2sgzxzUzpPOQwRizlVKt8PDZ6DqKJjjENvKzOSxN7yiKEAzxhBU0bcXcWaeNdmrkQVgzQXPyVvF_GaO7M-WH5qz"
+        "6OrfkFXoXKtyd-kJZ4La2bIU6Xgg71qpW6t_l19O3pVPVl3g5vu4Czgf8tySee_7dNY1PkS9Kg3Dr5aK7Is9oGg1"
+        "Ulswm8ggdNj6bo0KRGhUlLa0lOtCXGrxGRPpnAtfTIwyntdxCGwuR_8an48Gks1sjRKVdb7XVKBiwztN4oW58_hO"
+        "pqdH7SgQyt69Jx0F5ENnW5d9CqafI2-K4r-28jFmWjqKBr9uOx8s5d2zfFvdww5Nr0CnSDfe8g4sXW2D8Y9WqBD2"
+        "2Iu6R6H5km-2Ir3c-Xgnj1mtTfB4iZ3_AmP7fvY="
+    ),
 }
 
 

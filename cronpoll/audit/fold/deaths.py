@@ -97,8 +97,11 @@ def _died_with(facts: Facts, task: Task, event: e.TaskOrphaned) -> None:
     if death.unseen and at is not None:
         _unseen_start(task, at)
     elif death.newest and not facts.durable and task.newest not in task.runs:
-        # An end that is in the log was lost with the process.
+        # An end that is in the log was lost with the process, and with it what it made due.
         task.retry = None
+        for other in facts.tasks.values():
+            if other.config.options.after == task.name and other.owed_at == task.last_end:
+                other.owed_at = other.owed_nominal = None
         if task.period is not None and task.period in task.succeeded:
             task.succeeded.remove(task.period)
     task.interrupted = event.at if restart else None
