@@ -467,7 +467,9 @@ class Facts:
         that it is not believed, and that is taken for the time instead."""
         if until is None or until - at <= WRONG_CLOCK:
             return False
-        return self.began_blind or any(one.settled == until for one in self.tasks.values())
+        if self.began_blind or not (self.durable or self.instances):
+            return True  # of what was there before the log begins
+        return any(one.settled == until for one in self.tasks.values())
 
     # -- runs --------------------------------------------------------------------------------------
 

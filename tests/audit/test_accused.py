@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from cronpoll.core import events as e
 from tests.simulation.plan import plan_of
 from tests.simulation.views import View, again, begun_at, between_batches, recorded
 
@@ -129,6 +130,24 @@ LIVES = {
         "pqdH7SgQyt69Jx0F5ENnW5d9CqafI2-K4r-28jFmWjqKBr9uOx8s5d2zfFvdww5Nr0CnSDfe8g4sXW2D8Y9WqBD2"
         "2Iu6R6H5km-2Ir3c-Xgnj1mtTfB4iZ3_AmP7fvY="
     ),
+    "a log that begins with a process that finds its clock far behind": (
+        "eNqVU8Fu2zAM_ZVCx8LZFLuOCx0H7LjbTgsCg7HoRogsGRLVLAv876OSoHG2bsPgi0Q-PpLvyScRCQIJJUpZrh"
+        "ayWpTPX8tK1c9q2XwThfjhHXL2cwp-xI-fMFjjOEwQ91Go9Uk4GDIAONgF7_hYF1X98Hj5OLrFHbwan0LGr0v5"
+        "QVbNsujBRuQSH3wiwz02xbr5S-5JyvusRujFZlOIgBSOrUYLR6Fkvo8IhLrdcU8epzchUp4OqNu1aeSQ6Rchuc"
+        "UWex8wp7zrUgjoOqbIBBa6HCczII8g1KouxADfWyDCYSTepD5PoG0eT5Vy4kEi4XjRBHpCbt1kDGqmZCjtIjPC"
+        "4JPLhFPxDuzAAr48dNZ3-xm2aZqV5MWGPKxashCz4jJnruUR6bfi-h5-6xXJj4y72re9eirUaR66Ovr4Rztvtl"
+        "BI__Rslt38hyFgrT-IXx2o7h1g_cfA97zBwTjNFXwavD6_Tu7rNFPoFICMd18yAat6VkdoEymYbcoZruJIPIt0"
+        "YpUYjy95igPi3h6ZI4LNP8xRTNN0E7q8F3r5JvTgX3FmyNO7bvD24vKG_Ni-PTs5_QTyLyPw"
+    ),
+    "a log that tells the end of a run by hand, which the disk never had, beside a pending retry": (
+        "eNqdUk1vnDAQ_SvIx8ohhu1C4NZWueeQXrpaoVnvsFgBG_kjbRrlv3cMW8KmSlUVX_DMvHnvzfiZOQ_Ws5rlIi"
+        "-uRH6Vl_eZqIWoP2bfGGc_jUbKfr3_QhcP7sGxevfMNAwxfKCgtEbTb8lveJV8mA-FD9jBozLBRsBOpGJTZryF"
+        "3iFnR4Q2Ga2R6Bzb7zmz6O1Tc8QenlgtiEgNeGa-DdaMeP0Zba80m1MmkOJiy9kAPxrwHofREw0FDiAfTNuyOk"
+        "_FC190yledf0jLRRRXbX6LW3TxXflOZn-h8A6kapW8_jQqoO5GN7IDfYopiw595DZaBmtRS_LHoO_N97dW1sqn"
+        "CR3JL_UoBF2h9Wineb8Qt_M4zms4x4sircTqq2IDPEYBIc5smUIcyRmTiW2V_kvh_zQvZw9TlbTgukTpBBJJzg"
+        "kBgwmabGe0QGMJnK3psnSbbRa0NonvLE3DrYD5qp5cXNb7TunTWsyk_qJIgpbY_1Xwq7HDinhLVT22vpnW5m3A"
+        "uA9rwqmbr_OTXNY9m3TejM2ybGqBj0jPfVA6eDy3-QVjuBTe"
+    ),
 }
 
 
@@ -145,3 +164,11 @@ def test_nor_wherever_its_journal_begins_with_a_state(life: str) -> None:
     places = [place for place in range(len(journal)) if between_batches(journal, place)]
     for place in places[:: max(1, len(places) // 40)]:
         assert View(f"from {place}", begun_at(journal, place), True).broken() == []
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_nor_wherever_its_log_begins_with_a_process(life: str) -> None:
+    log = recorded(plan_of(LIVES[life]), Random(0)).log
+    places = [n for n, event in enumerate(log) if isinstance(event, e.InstanceStarted)]
+    for place in places:
+        assert View(f"from {place}", log[place:], False).broken() == []

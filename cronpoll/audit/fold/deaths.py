@@ -59,6 +59,12 @@ def _newest_seems_ended(facts: Facts, task: Task, event: e.TaskOrphaned) -> bool
     return event.restart is True and ended and may_be_lost(facts, task)
 
 
+def _newest_ended_last(task: Task) -> bool:
+    """Whether the last end in the log is that of the attempt that decides, not of a run by hand."""
+    by_hand = task.run_began == task.last_attempt != task.last_start
+    return task.newest not in task.runs and not by_hand
+
+
 def _started_unseen(facts: Facts, task: Task, event: e.TaskOrphaned) -> bool:
     """Whether the process died between the record of a start and its line in the log."""
     at = event.last_execution_time
@@ -96,7 +102,7 @@ def _died_with(facts: Facts, task: Task, event: e.TaskOrphaned) -> None:
         restart = task.interrupted is not None or death.restarts(task.config)
     if death.unseen and at is not None:
         _unseen_start(task, at)
-    elif death.newest and not facts.durable and task.newest not in task.runs:
+    elif death.newest and not facts.durable and _newest_ended_last(task):
         # An end that is in the log was lost with the process, and with it what it made due.
         task.retry = None
         for other in facts.tasks.values():
