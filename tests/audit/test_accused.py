@@ -148,6 +148,59 @@ LIVES = {
         "kBgwmabGe0QGMJnK3psnSbbRa0NonvLE3DrYD5qp5cXNb7TunTWsyk_qJIgpbY_1Xwq7HDinhLVT22vpnW5m3A"
         "uA9rwqmbr_OTXNY9m3TejM2ybGqBj0jPfVA6eDy3-QVjuBTe"
     ),
+    "a machine that woke with a full disk": (
+        "eNqVkstu20AMRX_F4LIYKSPJD1i77roouuomMQyBkqhI0GMMaiZOGvjfy_GrsoG0KbQZzSXBey7nHUaLbCGFWM"
+        "fLINJBPP8Zx-lcpzp5AgW_zECifnWjZewafPhuuMy-mT2JaHFsR0g37zBg78tyuSzYDHLUKtGzL6dPbnOq8aUx"
+        "jn39Roc6WUWqwm4kJRZcnhseYKs28Vmy7EQpCSvYbhUwWX7LSurwDVItk5ueLtZ64qbAhx-0zx4Nt3BSjROq5U"
+        "JBj68ZWkv9zsrsREFnilb6Oik0Q3bhz42xcFBXlOKTKKuPWO5dz7X-p3HxU9Q4PHuZaSTrTaAt6szt5KqpAnZD"
+        "kFNl2Od_h3bY-vm0O60EK0ssEUThIkp8lFR6LMaxPq8O0istTmiDxfqztIVhybkRnOPqbkVbM2F5DOL_qW9WmG"
+        "PRmqqCNA71QQH2xg0iyUDtN3YmXYX6FnOWk90TDfCnJYolNR9eGk06l8twfW0dO6LdpGU9nbFY36R5X_sXR5Xr"
+        "ulnZjO2kPLmYOfb5B2Pccw3p6fF3yD4S_3P4DWqGIfY="
+    ),
+    "a log that does not have one of two tasks that follow a third": (
+        "eNp9U0uPmzAQ_iuRjxW7yyNsGm6t1GN76qWNosiAEyyMB43tTdMo_70zhJJHsxUXM9-M-R7DUTgv0YtCpHH6-p"
+        "QkT3HyPZ4XWVLky58iEr_BKkI_dQp1JV--qf3mB2BLiJeudaJYHYWVHfeUVKwQLB3pVKpGvmkIyD2rRfwcZx_T"
+        "yGNQ1AUIwWu6eR2t0hHaSuMIcz6UJaBl6GaoR6iUc2K9jgQqj4dNrYw8iCIhLrpTI9MvAaFXL58VGm2JB9hN1U"
+        "i7YwyVU55qnfy1kd6rrvfELiOysmphuxVF-hxHQm69QmqX4hRN6qr_qJvHMVNdZiNV36CS9SSO6qO4ScNZ2zTw"
+        "rrZ5fiPuQQwV2CogKlsdBoW9kZWiek0MDFtcpCTJQNUSbMSNujXbrfpzimM9jVlMnmR8hapZOUrX8GAHwfpzB3"
+        "kISHcn7NA4mS_ZvHEIA5s_bcZV2-KqyxnYz2rt2qvrFze910QMOD_7q4_XTxRTPPISz4fZ-PyT05DGInmQxh1y"
+        "CXCM9gKRr9uHO6gtUcbQ-4GrLKWtgT3g-GjbRfGa328eTbl--BIJ2Wsa2POpg3qQNHhAXwwovQb7lXeV04lPVN"
+        "TOoy4DA1c2WMBOGrJbuMGzIwVM02rHy7FXqjUHutFJw7_8gfvkG-ihsRldSqI0ytan0-kSSR6_F7Pz0M_us2Zz"
+        "IOwaUZy320jk349fTn8AcblkXw=="
+    ),
+    "a death in a log that is held back by the retry delay of an edit": (
+        "eNqNVE1z2jAQ_SuMjh2FyAaT4FvubaeHXtpMhlnL61iDLXkkOYRm-O9d2Q6YFKcAB2ZX-_V233tjzoP1LGWxiF"
+        "c3Ykm_n9EyjUUqxG_G2R-jkbw_QKpCyduHRgFZPbitY-njG9NQB38wSms0_U34Ipl96b9kzbCEF2VaG94_LoUQ"
+        "c7G4i3gBlUPOGmskOsee-GM87bobPN62Y8cTZxa93W9yrGDP0og6UzVe7tlig-Ax35TUDLkLZZ0PbRstW2tRy3"
+        "0YpKrMjvV5TEvArBLOanjdgPdYN951VVxjEXKWvrGd0jkF0L_a5KFqhoWxSBny1oJXRn-jkLVIhDiQTTlvVdYG"
+        "e4gZ0HNb3H2l3hg9cYhdYgdVWMtrsMGLUZ2xHHCMeMwXTwdyVUZu6VlFz47pstMy7vg9X1-xjR5YaSzNrAi9Ee"
+        "bDNnKE4n-IP9RolYTb77jb_DJ2-xnq4GW5aRsyqeLGtvrmCJzSHq1tGx-AYJABIawnF3W-m6RrNK_CDHTEI3w4"
+        "M3rzfuw5YE05DzSO89j0pwwF1aWFr-ZrMfqsQ8quFWnBlbMM_Q4xNAS1aTWli2JqI_SeLkVYw5Cou-cPwUrPYC"
+        "ap91H4RHSynp9K01C-dKOg5ejpKpon0eL41nnT0MvhGORA19G5ydN9_HMScdj6ejFJz5NrdCwXroLAliXo51DP"
+        "okN_9WLpYiqQyC7Q7rTalSBkXesa1JSrv94BDTr_w0VEo9E2KuP87L3OiDYfkLqaSR-1K7Bl9om2nTEtFtfJW6"
+        "DrNKOuQ5c4lpGWXNK0czQ_kbgez3OFi-57tkyLHL42pBLaK6imdM7oah9sXble5PiSJ53QjdibGeM7WRy4kIhA"
+        "ZAL0uXzvPkx3HNz38xEtNkdZD9IANpxnCDj8BdqNO9c="
+    ),
+    "a suspension whose end came sooner by the clock, which had been set back a little": (
+        "eNqNU02Pm0AM_SvRHCuSDuSjWm69t1IPPXUVRWYwmxEwgzwzm6ZR_nttSFLararCBdnPz8_P5qJCBIqqVIUuds"
+        "tcL4vN16IoN7rU628qUz-8Q85-AWMba95_HCxwNEJogyqfL8pBL3kJGvKOP7fZert4N70crfAIr9YnEvyzXun1"
+        "hzyLlJALPPkULTfYZ_dMA13g1EDeYAiS2Gj9W1WN0Cwe-X2mCCOdDzV2cFaloCU0IESsD0duzJoaSyGymB6-Hy"
+        "BG7IfIcvKRrO5EQVnoa_YYp_rPcf7UFmKqKk_uL7q2zAjRHA9pYFaHr0hMZ11EojSwVnGxAldzV7HGmUSEznCt"
+        "jNOBwTcDrFkPmNY3Detf6fk4O7EhpDCgY-abuoE4r8qLOlnuc5Kv3tfj_po46qkTQbTefWZ2NkTVNkSyVZKYwG"
+        "_-hBZPn9hgxZCAOHIykCMvoveE2HZnpgvQyW2d1fV63Ys9OExnM_Urd7vVk549TzLCaMVdeqag98kxyy6XBd0K"
+        "82naCYpxYTpv2hl4uZ6B_9HFmnbBM85L-Sp6T-NF6DmJXv2qMwThOKspxqubynKZlA_75Xj3XZb2WKigxQk_HK"
+        "LtkX8AdjpTHdALTgXXn_5pH1g="
+    ),
+    "a log that does not have the task after which another was due when the process died": (
+        "eNqVkk2PmzAQhv8K8rEiiSGEJNy6q54q9bQ9tNEKDWYSrICN_LHb7Sr_vQMhJNkoKxU44JnX42fG7zuzDoxjGY"
+        "t5nE54Qt9TlGQxzzj_zUL2Vyuk7M-nR1o4sHvLss07U9B0YaCgMFrRL58s1sGX40vRAit4kdqbTr_hUz5fRuEW"
+        "aoshKxG2QWu0QGvZc7iJP0s_h8ygM295iTW8sYwThmxw4PpqJcy-63oPrmcBJ6rct5SR24nxalLgVhvsUloJbw"
+        "wqQUWoZFuD6OIN_MnBOWxaR6jRIRybK87N3TSUcN5Br-LQGT8w96yXbA0aKWD2A1_zX9rsqYhWuahA7bBHsOhu"
+        "wKCu9Ss71tGeLiZd3DCGDLYOzTB_qnm6wxKwId4DcViH7fGqBu1yuojmfHzmSQeNJe1S2lVS7ajU2Hg3hct9o1"
+        "YYsNUd5WJ9JaX-fINnrfhEe0K4UKTpdLUenyRaXTMEUgUQCBoXnQCN9ooGkHzgjofdy2W0Oh-GpXSXLRx9zbL_"
+        "vPjBrXeNGl2Z4Zs3usXZA5paqjtOkIrIjW9djwkFqFKrG4eQnwtZ3jh30ZuwpOpUMuX80iSHzhFG-13FsqNfrd"
+        "NtPnpsTmp8QWJvpPIOT6oazG5YHP4B5QNNtA=="
+    ),
 }
 
 

@@ -66,7 +66,11 @@ def _died(facts: Facts) -> None:
     if not facts.durable and facts.before is not None:
         facts.torn_until = facts.before + BOUND + UNRECORDED
         torn = facts.unset(facts.torn_until)
-        for task in facts.tasks.values():
+        for task in [*facts.tasks.values()]:
+            follows = task.config.options.after
+            if task.owed_at is not None and follows is not None and follows not in facts.tasks:
+                why = f"the log does not have {follows}, after which it is started: not judged"
+                put_aside(facts, task.name, why)
             task.ordered = {due for due in task.ordered if due > facts.torn_until}
             if task.asleep_until is not None and task.asleep_until <= torn:
                 task.suspended, ended_at = False, facts.as_set(task.asleep_until)

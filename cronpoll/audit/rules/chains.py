@@ -54,8 +54,10 @@ def _stood_for(task: Task, event: e.TaskDueAfter, owed: datetime | None) -> bool
 
 def nothing_left_out(facts: Facts, event: e.Event) -> list[Wrong]:
     """What a success should have made due before this."""
-    if isinstance(event, e.TaskDueAfter) and event.task_name in facts.to_follow:
-        return []
+    if isinstance(event, e.TaskDueAfter) and (
+        event.task_name in facts.to_follow or event.task_name not in facts.tasks
+    ):
+        return []  # it is one of them, or may be: it is not judged
     left, facts.to_follow = facts.to_follow, {}
     if isinstance(event, e.InstanceStarted) and not facts.durable:
         return []  # these lines were lost with the process

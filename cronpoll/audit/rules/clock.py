@@ -138,7 +138,9 @@ def slept_before_recovery(facts: Facts, event: e.SuspensionDetected) -> None:
     if event.at < recovery.since - UNRECORDED:
         text = "asleep when the disk could be written to, and written when it had failed"
         wrong += broken(p.CLOCK, text)
-    wrong += _overdue(facts, min(since, recovery.since))
+    began = min(since, recovery.since)
+    facts.held_up = [one for one in facts.held_up if one.at <= began]  # is looked at anew
+    wrong += _overdue(facts, began)
     whose = [one._replace(event=one.event or event) for one in wrong]
     facts.recovery = recovery._replace(wrong=whose)
 

@@ -85,7 +85,8 @@ def held_back(facts: Facts, task: Task, event: e.TaskQuarantined) -> Found:
         return event.deaths == deaths >= QUARANTINE_DEATHS and long_enough
 
     text = f"{deaths} deaths hold it back for {expected(task.config)}"
-    doubtful = any(doubt.holds is not None for doubt in task.doubts)
+    # Of a log it is not always known whether its death is doubtful.
+    doubtful = not facts.durable or any(doubt.holds is not None for doubt in task.doubts)
     if not doubtful and not right(task, task.config):
         return broken(p.QUARANTINE, text)
     again = task.quarantine != UNTOLD if facts.durable else not task.died_since

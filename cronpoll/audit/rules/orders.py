@@ -45,6 +45,8 @@ def expired(facts: Facts, task: Task, event: e.TaskResumed) -> Found | None:
         if task.asleep_cut:
             return None
         return broken(p.ORDERS, f"ended before its time, {text_of(until)}")
+    if event.at < until:
+        return KEPT  # the clock was set back by too little to be recorded
     return in_time(facts, task, event.at, p.ORDERS, until, "the end of its suspension")
 
 
