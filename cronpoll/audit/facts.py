@@ -475,7 +475,8 @@ class Facts:
 
     def of_the_dead(self, task: Task) -> bool:
         """Whether a run of it belongs to an instance that is over."""
-        return any(run.instance != self.instance for run in task.runs.values())
+        oldest = next(iter(task.runs.values()), None)
+        return oldest is not None and oldest.instance != self.instance
 
     def ran_over(self, task: Task, first: datetime, last: datetime) -> bool:
         """Whether a run, open or the last one that ended, began before the first and reached over

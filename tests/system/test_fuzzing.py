@@ -1060,7 +1060,7 @@ def _lookalikes(number: int) -> bytes:
 def _read_journal(data: bytes) -> None:
     with contextlib.suppress(CronpollError):
         parsed = reading.parse(data, FILE, 1)
-        reading.fold(data, parsed, FILE, NOW, lambda *_: None)
+        reading.fold(parsed, FILE, NOW, lambda *_: None)
 
 
 def _repair(data: bytes) -> None:
