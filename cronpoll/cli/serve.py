@@ -104,12 +104,15 @@ def serve(
     is signed in: by a token, a Unix socket, or a trusted proxy. Without one the page is read-only.
     """
     app, server = web()
+    from cronpoll.daemon.measured import holds_something_else
     from cronpoll.runtime.clock import SystemClock
     from cronpoll.runtime.hostzone import HostZone
     from cronpoll.web.access import Doors
     from cronpoll.web.watch import Watch
 
     rules = _rules(token_file, proxies, proxy_header, operators, listen)
+    if counters is not None and holds_something_else(counters):
+        raise click.UsageError(f"--counters: {counters} holds something else, which would be lost")
     # The collector need not look through what is held of the record again and again.
     watch = Watch(reader_of(state_dir, config), SystemClock(), HostZone(), after_reading=gc.freeze)
     names = frozenset(host.lower() for host in hosts)

@@ -67,6 +67,16 @@ def tally_in(path: str) -> Tally | None:
         return None
 
 
+def holds_something_else(path: str) -> bool:
+    """Whether there is a file with anything but what `memory_of` writes."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(_MEMORY))
+    except OSError:  # nothing is there, or it cannot be written either
+        return False
+    return head != b"" and head != _MEMORY
+
+
 def memory_of(tally: Tally) -> bytes:
     """The line that says it, a comment among metrics."""
     return _MEMORY + msgspec.json.encode(tally) + b"\n"

@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec.json import encode as json_of
 
 from cronpoll import Journal, Registration
+from cronpoll.cli.main import main
 from cronpoll.core import metrics
 from cronpoll.core.calendar import Calendar
 from cronpoll.core.past import read_all
@@ -247,6 +249,16 @@ def test_a_file_of_counters_that_is_none_begins_at_0(
     assert 'cronpoll_due_total{outcome="in_time"} 0\n' in first.text
     (line,) = counters.read_text().splitlines()
     assert json.loads(line.removeprefix("# counted ")) == fine | {"until": "2026-03-02T18:40:00Z"}
+
+
+def test_a_file_with_something_else_is_not_taken_for_counters(life, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("call home\n")
+    words = ["serve", "--state-dir", str(tmp_path), "--counters", str(notes)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert f"--counters: {notes} holds something else, which would be lost" in result.output
+    assert notes.read_text() == "call home\n"
 
 
 def test_counters_that_cannot_be_kept_are_told(
