@@ -58,8 +58,8 @@ class ClockWatch:
         self._last_look += seconds
 
     def moved(self, wall: datetime, elapsed: float) -> bool:
-        """Whether a step or a pause that nobody has taken note of lies before this moment: time
-        was waited for until the planned end at the latest."""
+        """Whether the clock was set, or nothing ran, before this moment and since the last look.
+        What was planned to be waited for is no pause."""
         late = elapsed - self._last_look - self.planned_pause
         return late > STEP_SECONDS or self.stepped(wall, elapsed)
 
