@@ -172,14 +172,16 @@ def _one(index: int, received: Any, good_crons: set[str]) -> Registration:
         )
     if not rich:
         return Registration(name, cron, callback, delay)
-    _check_options(received)
+    given: Registration = received
     changes = {
         field: _plain_text(value)
-        for field, value in asdict(received).items()
+        for field, value in asdict(given).items()
         if isinstance(value, str) and type(value) is not str
     }
-    given: Registration = received
-    return replace(given, **changes) if changes else given
+    if changes:
+        given = replace(given, **changes)
+    _check_options(given)  # of plain text: whoever is the first to ask for a zone names it for all
+    return given
 
 
 def _check_cron(cron: str, given: Registration | None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -409,22 +410,24 @@ async def test_text_of_a_subclass_is_text() -> None:
         def __str__(self) -> str:
             raise SystemExit
 
+    ZoneInfo.clear_cache()
     world = World(at("12:00:00"))
     await world.boot([(Text("t"), Text("0 12 * * *"), Job(), minutes(5))])
     await world.reload(
         [
             Registration(
                 Text("u"),
-                Text("0 12 * * *"),
+                Text("0 21 * * *"),
                 Job(),
                 minutes(5),
-                timezone=Text("UTC"),
+                timezone=Text("Asia/Tokyo"),
                 description=Text("x"),
             )
         ]
     )
     await world.passes(minutes=1)
     assert [event.task_name for event in world.events("TaskRunStarted")] == ["u"]
+    assert type(ZoneInfo("Asia/Tokyo").key) is str  # everybody gets the one that was made first
 
 
 @simulated
